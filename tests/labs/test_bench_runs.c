@@ -167,8 +167,7 @@ static void test_the_same_step_on_gpus(void **state) {
     assert_true(replayed(&model, BENCH_DP, 8, 1)->step.lock_ms > replayed(&model, BENCH_DP, 2, 1)->step.lock_ms);
     assert_true(replayed(&model, BENCH_DP, 8, 1)->speedup < 1); /* small kernels, and launches one after another */
     bench_results results = {.settings = &settings, .model_count = 1, .models = &model};
-    assert_int_equal(bench_write_replayed(&results, scratch_folder()), LS_OK);
-    char *text = scratch_read(scratch_path(BENCH_REPLAYED_FILE), &(size_t){0});
+    char *text = bench_text_of(bench_put_replayed, &results);
     assert_non_null(strstr(text, "\"convnet\",DP,8,100,Python,10,"));
     free(text);
 }

@@ -1,29 +1,16 @@
 /* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
  * several machines may be joined; JSON says each thing once and has every run besides. */
-#define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "common/base/log.h"
+#include "common/base/file.h"
 #include "common/comm/reduce_kernels.h"
 #include "labs/bench/comm/bench_comm.h"
 #include "labs/bench/shared/output.h"
 
-static const char *const names[] = {"comm.csv", "comm.json"};
-
 static const char *const agreements[] = {"not compared", "equal", "differs"};
 
 /* --- CSV --------------------------------------------------------------------------------------------------------- */
-
-static void put_head(FILE *file) {
-    fputs("library,backend,buffers,op,algorithm,n,bytes,part_count,dtype,reduce,runs,iterations,how", file);
-    bench_put_names(file, comm_numbers);
-    bench_put_names(file, comm_counts);
-    fputs(",counts,oversubscribed", file);
-    bench_put_machine_head(file);
-    fputc('\n', file);
-}
 
 static void put_row(FILE *file, const comm_results *results, const comm_row *row) {
     bool ours = comm_is_ours(row);
@@ -36,18 +23,21 @@ static void put_row(FILE *file, const comm_results *results, const comm_row *row
     bench_put_columns(file, comm_numbers, row);
     bench_put_columns(file, comm_counts, ours ? row : NULL);
     fprintf(file, ",%s,%s", ours ? agreements[row->agreement] : "", row->oversubscribed ? "yes" : "no");
-    bench_put_machine(file, results->machine);
+    bench_put_columns(file, bench_machine_columns, results->machine);
     fputc('\n', file);
 }
 
-static char *csv_text(const comm_results *results) {
-    bench_text text;
-    FILE *file = bench_text_open(&text);
-    if (!file) return NULL;
-    put_head(file);
+static ls_status put_rows(FILE *file, const void *of) {
+    const comm_results *results = of;
+    fputs("library,backend,buffers,op,algorithm,n,bytes,part_count,dtype,reduce,runs,iterations,how", file);
+    bench_put_names(file, comm_numbers);
+    bench_put_names(file, comm_counts);
+    fputs(",counts,oversubscribed", file);
+    bench_put_names(file, bench_machine_columns);
+    fputc('\n', file);
     for (int i = 0; i < results->row_count; i++) put_row(file, results, &results->rows[i]);
     for (int i = 0; i < results->other_count; i++) put_row(file, results, &results->others[i]);
-    return bench_text_close(&text);
+    return LS_OK;
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
@@ -83,7 +73,8 @@ static cJSON *row_object(const comm_row *row) {
     return object;
 }
 
-static char *json_text(const comm_results *results) {
+static ls_status put_json(FILE *file, const void *of) {
+    const comm_results *results = of;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "bench", "comm");
     cJSON_AddStringToObject(object, "how", results->settings->check_only ? "checked" : "measured");
@@ -93,29 +84,23 @@ static char *json_text(const comm_results *results) {
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < results->row_count; i++) cJSON_AddItemToArray(rows, row_object(&results->rows[i]));
     for (int i = 0; i < results->other_count; i++) cJSON_AddItemToArray(rows, row_object(&results->others[i]));
-    char *text = cJSON_Print(object);
-    cJSON_Delete(object);
-    return text;
+    return bench_put_json(file, object);
 }
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
+
+static const bench_file outputs[] = {{"comm.csv", put_rows}, {"comm.json", put_json}, {NULL, NULL}};
 
 ls_status comm_prepare_files(const comm_settings *settings) {
     const ls_named_file json = {.option = "--json", .path = settings->json, .is_output = true};
     ls_named_files files = {0};
     ls_named_files_add(&files, &json);
-    ls_status status = bench_prepare_folder(&files, settings->folder, names, 2);
-    return status == LS_OK && settings->json ? bench_write_path(settings->json, NULL) : status;
+    ls_status status = bench_prepare_folder(&files, settings->folder, outputs);
+    return status == LS_OK && settings->json ? ls_file_check(settings->json) : status;
 }
 
 ls_status comm_write_files(const comm_results *results) {
     const comm_settings *settings = results->settings;
-    char *csv = csv_text(results), *json = json_text(results);
-    ls_status status = csv && json ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    if (status == LS_OK) status = bench_write_file(settings->folder, names[0], csv);
-    if (status == LS_OK) status = bench_write_file(settings->folder, names[1], json);
-    if (status == LS_OK && settings->json) status = bench_write_path(settings->json, json);
-    free(csv);
-    cJSON_free(json);
-    return status;
+    ls_status status = bench_write_outputs(settings->folder, outputs, results);
+    return status == LS_OK && settings->json ? bench_write_to(settings->json, put_json, results) : status;
 }

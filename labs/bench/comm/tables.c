@@ -37,11 +37,14 @@ void comm_print_heading(const comm_results *results) {
     fflush(stdout);
 }
 
-static void put_row(bench_table *table, const comm_row *row) {
-    bench_table_cells(table, comm_which, row);
-    bench_table_cells(table, comm_numbers, row);
-    bench_table_cells(table, comm_counts, comm_is_ours(row) ? row : NULL);
-}
+/* A line: the row, and again where it has counts. */
+struct line {
+    const comm_row *row, *ours;
+};
+static const bench_column columns[] = {BENCH_OF(struct line, row, comm_which),
+                                       BENCH_OF(struct line, row, comm_numbers),
+                                       BENCH_OF(struct line, ours, comm_counts),
+                                       {.kind = BENCH_END}};
 
 /* Those of one operation, N and size, which are to be compared, stand together; the other libraries' below ours. */
 static void put_group(bench_table *table, const comm_results *results, const comm_group *group,
@@ -49,21 +52,19 @@ static void put_group(bench_table *table, const comm_results *results, const com
     for (int s = 0; s < settings_of(results)->size_count; s++) {
         for (int i = 0; i < group->row_count; i++) {
             const comm_row *row = &group->rows[i];
-            if (row->operation == operation && row->size_index == s) put_row(table, row);
+            if (row->operation == operation && row->size_index == s) bench_table_line(table, &(struct line){row, row});
         }
         for (int i = 0; i < results->other_count; i++) {
             const comm_row *row = &results->others[i];
-            if (row->operation == operation && row->size_index == s && row->n == group->n) put_row(table, row);
+            if (row->operation == operation && row->size_index == s && row->n == group->n)
+                bench_table_line(table, &(struct line){row, NULL});
         }
     }
 }
 
 static ls_status print_operation(const comm_results *results, comm_variant variant, const comm_operation *operation) {
     printf("\n%s, %s, %s buffers\n\n", operation->name, comm_variant_backend(variant), comm_variant_buffers(variant));
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, comm_which);
-    bench_table_heads(&table, comm_numbers);
-    bench_table_heads(&table, comm_counts);
+    bench_table table = {.columns = columns};
     for (int g = 0; g < results->group_count; g++)
         if (results->groups[g].variant == variant) put_group(&table, results, &results->groups[g], operation);
     return bench_table_finish(&table, stdout);

@@ -29,6 +29,7 @@
 #include "labs/bench/shared/child.h"
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/machine.h"
+#include "labs/bench/shared/output.h"
 #include "labs/replay/engine/node.h"
 
 enum {
@@ -260,9 +261,8 @@ typedef struct bench_results {
     const bench_model *models;
 } bench_results;
 
-/* A row in tables and files: measured, under the lock (and the speed-up of the same without it), in virtual time. */
-extern const bench_column bench_measured_columns[], bench_locked_columns[], bench_unlocked_columns[],
-    bench_virtual_columns[];
+/* A row in tables and files: measured, under the lock, in virtual time. */
+extern const bench_column bench_measured_columns[], bench_locked_columns[], bench_virtual_columns[];
 
 /* What T_N - T1/N is made of, or T_N - T1 under weak scaling; text only. */
 extern const bench_column bench_strong_parts[], bench_weak_parts[];
@@ -282,12 +282,12 @@ void bench_print_legend(FILE *file, const bench_settings *settings, bool has_vir
 
 #define BENCH_REPORT_FILE "dp_vs_ddp.txt"
 
-/* The first screen to stdout, with settings->all the details, too; both into the report's file. */
+/* The first screen to stdout, with settings->all the details, too; both are the report's file. */
 ls_status bench_report(const bench_results *results, const char *folder);
+ls_status bench_put_report(FILE *file, const void *results);
 
 /* --- replayed ---------------------------------------------------------------------------------------------------- */
 
-#define BENCH_REPLAYED_FILE "dp_vs_ddp_replayed.csv"
 #define BENCH_REPLAYED_NODE "dgx1-v100"
 
 /* Records the model's step on a meta device (a child process; the trace stays in the results' folder) and replays it on
@@ -297,7 +297,7 @@ ls_status bench_print_replayed(FILE *file, const bench_model *model);
 
 /* The row of a mode (of N = 1: BENCH_SINGLE), or NULL. WAY 0: driven from C; 1: from Python. */
 const struct bench_replayed *bench_find_replayed(const bench_model *model, bench_mode mode, int n, int way);
-ls_status bench_write_replayed(const bench_results *results, const char *folder);
+ls_status bench_put_replayed(FILE *file, const void *results); /* CSV */
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
@@ -305,7 +305,7 @@ ls_status bench_write_replayed(const bench_results *results, const char *folder)
 ls_status bench_prepare_files(const char *folder);
 
 /* Writes dp_vs_ddp.csv, dp_vs_ddp_locked.csv and dp_vs_ddp_virtual.csv (their heads alone, where there are no such
- * rows), dp_vs_ddp_replayed.csv and dp_vs_ddp.json, each as a whole or not at all. */
+ * rows), dp_vs_ddp_replayed.csv, dp_vs_ddp.json and dp_vs_ddp.txt, each as a whole or not at all. */
 ls_status bench_write_files(const bench_results *results, const char *folder);
 
 #endif

@@ -36,7 +36,6 @@ const bench_column bench_measured_columns[] = {
 };
 
 const bench_column bench_locked_columns[] = {TIMES("T_N\nms", "speed-up\nwith the lock"), FILED(efficiency), END};
-const bench_column bench_unlocked_columns[] = {{.head = "speed-up\nwithout it", AT(speedup), .decimals = 2}, END};
 
 const bench_column bench_virtual_columns[] = {
     TIMES("virtual T_N\nms", "speed-up"),

@@ -12,11 +12,9 @@ static ls_status print_times(FILE *file, const bench_model *model) {
 }
 
 static ls_status print_parts(FILE *file, const bench_model *model) {
-    const bench_column *columns = model->plan->weak ? bench_weak_parts : bench_strong_parts;
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, columns);
+    bench_table table = {.columns = model->plan->weak ? bench_weak_parts : bench_strong_parts};
     for (int i = 0; i < model->row_count; i++)
-        if (model->rows[i].mode != BENCH_SINGLE) bench_table_cells(&table, columns, &model->rows[i]);
+        if (model->rows[i].mode != BENCH_SINGLE) bench_table_line(&table, &model->rows[i]);
     return bench_table_finish(&table, file);
 }
 

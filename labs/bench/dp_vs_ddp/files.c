@@ -1,9 +1,7 @@
 /* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
  * several machines may be joined; JSON says each thing once and has every run besides. */
-#define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/train/loop.h"
@@ -16,38 +14,33 @@ static const char *same_weights(const bench_model *model, const bench_row *row) 
     return bench_same_weights(model, row->n) ? "yes" : "no";
 }
 
+static const char *scaling(const bench_plan *plan) { return plan->weak ? "weak" : "strong"; }
+
 /* --- CSV --------------------------------------------------------------------------------------------------------- */
 
-static void put_head(FILE *file) {
+static ls_status put_rows(FILE *file, const void *of) {
+    const bench_results *results = of;
     fputs("model,mode,n,batch,per_device_batch,steps,runs,how", file);
     bench_put_names(file, bench_measured_columns);
     fputs(",weights,same_weights,oversubscribed,backend,device,device_name", file);
-    bench_put_machine_head(file);
+    bench_put_names(file, bench_machine_columns);
     fputs(",scaling\n", file);
-}
-
-static const char *scaling(const bench_plan *plan) { return plan->weak ? "weak" : "strong"; }
-
-static void put_row(FILE *file, const bench_results *results, const bench_model *model, const bench_row *row) {
-    bench_put_text(file, model->plan->model);
-    fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
-            (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
-            row->run_count);
-    bench_put_columns(file, bench_measured_columns, row);
-    fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
-    bench_put_text(file, row->backend);
-    fprintf(file, ",%s,", results->settings->device);
-    bench_put_text(file, results->device_name);
-    bench_put_machine(file, results->machine);
-    fprintf(file, ",%s\n", scaling(model->plan));
-}
-
-static void put_rows(FILE *file, const bench_results *results) {
-    put_head(file);
-    for (int m = 0; m < results->model_count; m++) {
-        const bench_model *model = &results->models[m];
-        for (int i = 0; i < model->row_count; i++) put_row(file, results, model, &model->rows[i]);
+    for (const bench_model *model = results->models; model < results->models + results->model_count; model++) {
+        for (const bench_row *row = model->rows; row < model->rows + model->row_count; row++) {
+            bench_put_text(file, model->plan->model);
+            fprintf(file, ",%s,%d,%lld,%lld,%d,%d,measured", bench_mode_name(row->mode), row->n,
+                    (long long)row->per_device_batch * row->n, (long long)row->per_device_batch, model->plan->steps,
+                    row->run_count);
+            bench_put_columns(file, bench_measured_columns, row);
+            fprintf(file, ",%s,%s,%s,", row->weights, same_weights(model, row), row->oversubscribed ? "yes" : "no");
+            bench_put_text(file, row->backend);
+            fprintf(file, ",%s,", results->settings->device);
+            bench_put_text(file, results->device_name);
+            bench_put_columns(file, bench_machine_columns, results->machine);
+            fprintf(file, ",%s\n", scaling(model->plan));
+        }
     }
+    return LS_OK;
 }
 
 /* A model's rows that were found in another way: under the lock, or in virtual time. */
@@ -59,54 +52,40 @@ struct others {
     double host_lock_us;
 };
 
-static struct others locked_of(const bench_model *model) {
-    return (struct others){"measured",         model->locked_plan.steps, model->locked_count,
-                           model->locked_rows, bench_locked_columns,     BENCH_LOCK_US};
+static struct others locked_of(const bench_model *m) {
+    return (struct others){"measured",     m->locked_plan.steps, m->locked_count,
+                           m->locked_rows, bench_locked_columns, BENCH_LOCK_US};
 }
 
-static struct others virtual_of(const bench_model *model) {
-    return (struct others){"virtual",
-                           model->virtual_plan.steps - LS_WARMUP_STEPS,
-                           model->virtual_count,
-                           model->virtual_rows,
-                           bench_virtual_columns,
-                           0};
+static struct others virtual_of(const bench_model *m) {
+    int steps = m->virtual_plan.steps - LS_WARMUP_STEPS;
+    return (struct others){"virtual", steps, m->virtual_count, m->virtual_rows, bench_virtual_columns, 0};
 }
 
-static void put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
+static ls_status put_others(FILE *file, const bench_results *results, struct others (*of)(const bench_model *model)) {
     fputs("model,mode,n,batch,runs,steps", file);
     bench_put_names(file, of(&results->models[0]).columns);
     fputs(",how,host_lock_us,device_kind,device_name", file);
-    bench_put_machine_head(file);
+    bench_put_names(file, bench_machine_columns);
     fputs(",per_device_batch,scaling\n", file);
-    for (int m = 0; m < results->model_count; m++) {
-        const bench_model *model = &results->models[m];
+    for (const bench_model *model = results->models; model < results->models + results->model_count; model++) {
         const struct others others = of(model);
         for (const bench_row *row = others.rows; row < others.rows + others.count; row++) {
             bench_put_text(file, model->plan->model);
             fprintf(file, ",%s,%d,%lld,%d,%d", bench_mode_name(row->mode), row->n,
                     (long long)row->per_device_batch * row->n, row->run_count, others.steps);
             bench_put_columns(file, others.columns, row);
-            fprintf(file, ",%s", others.how);
-            bench_put_number(file, others.host_lock_us);
-            fprintf(file, ",%s,", results->settings->device);
+            fprintf(file, ",%s,%g,%s,", others.how, others.host_lock_us, results->settings->device);
             bench_put_text(file, results->device_name);
-            bench_put_machine(file, results->machine);
+            bench_put_columns(file, bench_machine_columns, results->machine);
             fprintf(file, ",%lld,%s\n", (long long)row->per_device_batch, scaling(model->plan));
         }
     }
+    return LS_OK;
 }
 
-static void put_locked_rows(FILE *file, const bench_results *results) { put_others(file, results, locked_of); }
-static void put_virtual_rows(FILE *file, const bench_results *results) { put_others(file, results, virtual_of); }
-
-static char *csv_text(const bench_results *results, void (*put)(FILE *file, const bench_results *results)) {
-    bench_text text;
-    FILE *file = bench_text_open(&text);
-    if (!file) return NULL;
-    put(file, results);
-    return bench_text_close(&text);
-}
+static ls_status put_locked_rows(FILE *file, const void *results) { return put_others(file, results, locked_of); }
+static ls_status put_virtual_rows(FILE *file, const void *results) { return put_others(file, results, virtual_of); }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
@@ -177,7 +156,8 @@ static cJSON *model_object(const bench_model *model) {
     return object;
 }
 
-static char *json_text(const bench_results *results) {
+static ls_status put_json(FILE *file, const void *of) {
+    const bench_results *results = of;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "bench", "dp_vs_ddp");
     cJSON_AddStringToObject(object, "how", "measured");
@@ -185,32 +165,25 @@ static char *json_text(const bench_results *results) {
     cJSON_AddItemToObject(object, "options", options_object(results));
     cJSON *models = cJSON_AddArrayToObject(object, "models");
     for (int m = 0; m < results->model_count; m++) cJSON_AddItemToArray(models, model_object(&results->models[m]));
-    char *text = cJSON_Print(object);
-    cJSON_Delete(object);
-    return text;
+    return bench_put_json(file, object);
 }
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-enum { MEASURED, LOCKED, VIRTUAL, JSON, REPLAYED, REPORT, FILES };
-static const char *const names[FILES] = {"dp_vs_ddp.csv",  "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
-                                         "dp_vs_ddp.json", BENCH_REPLAYED_FILE,    BENCH_REPORT_FILE};
+static const bench_file outputs[] = {
+    {"dp_vs_ddp.csv", put_rows},
+    {"dp_vs_ddp_locked.csv", put_locked_rows},
+    {"dp_vs_ddp_virtual.csv", put_virtual_rows},
+    {"dp_vs_ddp.json", put_json},
+    {"dp_vs_ddp_replayed.csv", bench_put_replayed},
+    {BENCH_REPORT_FILE, bench_put_report},
+    {NULL, NULL},
+};
 
 ls_status bench_prepare_files(const char *folder) {
-    return bench_prepare_folder(&(ls_named_files){0}, folder, names, FILES);
+    return bench_prepare_folder(&(ls_named_files){0}, folder, outputs);
 }
 
 ls_status bench_write_files(const bench_results *results, const char *folder) {
-    char *texts[] = {[MEASURED] = csv_text(results, put_rows),
-                     [LOCKED] = csv_text(results, put_locked_rows),
-                     [VIRTUAL] = csv_text(results, put_virtual_rows),
-                     [JSON] = json_text(results)};
-    ls_status status = LS_OK;
-    for (int i = 0; i < REPLAYED; i++)
-        if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    for (int i = 0; status == LS_OK && i < REPLAYED; i++) status = bench_write_file(folder, names[i], texts[i]);
-    if (status == LS_OK) status = bench_write_replayed(results, folder);
-    for (int i = 0; i < JSON; i++) free(texts[i]);
-    cJSON_free(texts[JSON]);
-    return status;
+    return bench_write_outputs(folder, outputs, results);
 }

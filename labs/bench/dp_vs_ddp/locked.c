@@ -35,25 +35,26 @@ ls_status bench_train_locked(bench_run *run, const bench_plan *plan, const bench
 
 /* --- output ------------------------------------------------------------------------------------------------------ */
 
-static ls_status print_rows(FILE *file, const bench_model *model) {
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, bench_locked_columns);
-    bench_table_heads(&table, bench_unlocked_columns);
-    for (const bench_row *row = model->locked_rows; row < model->locked_rows + model->locked_count; row++) {
-        bench_table_cells(&table, bench_locked_columns, row);
-        bench_table_cells(&table, bench_unlocked_columns, bench_find(model, row->mode, row->n));
-    }
-    return bench_table_finish(&table, file);
-}
+/* Beside a row stands the speed-up of the same without the lock. */
+struct line {
+    const bench_row *locked, *measured;
+};
+static const bench_column without[] = {
+    {.head = "speed-up\nwithout it", BENCH_AT(BENCH_DOUBLE, bench_row, speedup), .decimals = 2}, {.kind = BENCH_END}};
+static const bench_column columns[] = {
+    BENCH_OF(struct line, locked, bench_locked_columns), BENCH_OF(struct line, measured, without), {.kind = BENCH_END}};
 
 ls_status bench_print_locked(FILE *file, const bench_model *model, const bench_settings *settings) {
+    bench_table table = {.columns = columns};
     if (model->locked_count == 0) return LS_OK;
     fprintf(file,
             "\nWith an emulated interpreter's lock (--host-lock %g): measured on this machine's %ss, %d run%s of %d "
             "steps a row\n\n",
             BENCH_LOCK_US, settings->gpus ? "GPU" : "core", settings->rounds, settings->rounds == 1 ? "" : "s",
             model->locked_plan.steps);
-    ls_status status = print_rows(file, model);
+    for (const bench_row *row = model->locked_rows; row < model->locked_rows + model->locked_count; row++)
+        bench_table_line(&table, &(struct line){row, bench_find(model, row->mode, row->n)});
+    ls_status status = bench_table_finish(&table, file);
     fprintf(
         file,
         "\n(Each launch keeps a core busy for %g us under its process's one lock. The launches of DP's threads queue\n"

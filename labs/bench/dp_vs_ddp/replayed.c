@@ -15,7 +15,6 @@
 #include "common/base/log.h"
 #include "common/trace/chrome.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "labs/bench/shared/output.h"
 #include "labs/replay/engine/plan.h"
 #include "labs/replay/record/record.h"
 
@@ -123,12 +122,17 @@ const struct bench_replayed *bench_find_replayed(const bench_model *model, bench
     return NULL;
 }
 
+/* DP and DDP side by side. */
+struct pair {
+    const struct bench_replayed *dp, *ddp;
+};
+
 BENCH_TEXT_OF(way_of, struct bench_replayed, ways[row->way].text)
 BENCH_NUMBER_OF(efficiency_of, struct bench_replayed, row->speedup / row->n)
 
 /* A row in the CSV, and DP's half of a line of text; then DDP's. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct bench_replayed, field)
-static const bench_column columns[] = {
+static const bench_column replayed[] = {
     {.head = "driven by", .text = way_of},
     {.head = "N", BENCH_AT(BENCH_INT, struct bench_replayed, n)},
     {.name = "step_ms", .head = "DP\nms", AT(step.step_ms), .decimals = 3},
@@ -139,27 +143,24 @@ static const bench_column columns[] = {
     {.name = "lock_ms", .head = "wait for the\nlock, ms", AT(step.lock_ms), .decimals = 3},
     {.kind = BENCH_END},
 };
-static const bench_column ddp_columns[] = {
+static const bench_column of_ddp[] = {
     {.head = "DDP\nms", AT(step.step_ms), .decimals = 3},
     {.head = "speed-up\nDDP", AT(speedup), .decimals = 2},
     {.head = "busy\nDDP, %", AT(step.busy), .percent = true},
     {.kind = BENCH_END},
 };
+static const bench_column side_by_side[] = {
+    BENCH_OF(struct pair, dp, replayed), BENCH_OF(struct pair, ddp, of_ddp), {.kind = BENCH_END}};
 
-/* DP and DDP side by side: one line for each N and way of launching. */
+/* One line for each N and way of launching. */
 ls_status bench_print_replayed(FILE *file, const bench_model *model) {
     if (model->replayed_count == 0) return LS_OK;
-    bench_table table = {.count = 0};
+    bench_table table = {.columns = side_by_side};
     fprintf(file, "\nThe same step on up to %d GPUs: replayed on %s (figures from its file), nothing was run\n\n",
             DEVICES_MOST, BENCH_REPLAYED_NODE);
-    bench_table_heads(&table, columns);
-    bench_table_heads(&table, ddp_columns);
-    for (int i = 0; i < model->replayed_count; i++) {
-        const struct bench_replayed *dp = &model->replayed[i];
-        if (dp->mode == BENCH_DDP) continue;
+    for (const struct bench_replayed *dp = model->replayed; dp < model->replayed + model->replayed_count; dp++) {
         const struct bench_replayed *ddp = dp->n == 1 ? dp : bench_find_replayed(model, BENCH_DDP, dp->n, dp->way);
-        bench_table_cells(&table, columns, dp);
-        bench_table_cells(&table, ddp_columns, ddp);
+        if (dp->mode != BENCH_DDP) bench_table_line(&table, &(struct pair){dp, ddp});
     }
     ls_status status = bench_table_finish(&table, file);
     fprintf(
@@ -171,29 +172,21 @@ ls_status bench_print_replayed(FILE *file, const bench_model *model) {
     return status;
 }
 
-static void put_row(FILE *file, const bench_model *model, const struct bench_replayed *row) {
-    bench_put_text(file, model->plan->model);
-    fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n,
-            (long long)bench_global_batch(model->plan, row->n), ways[row->way].name);
-    bench_put_number(file, model->replayed_launch_us[row->way]);
-    bench_put_columns(file, columns, row);
-    fprintf(file, ",%s,replayed,%s\n", BENCH_REPLAYED_NODE, model->plan->weak ? "weak" : "strong");
-}
-
-ls_status bench_write_replayed(const bench_results *results, const char *folder) {
-    bench_text written;
-    FILE *file = bench_text_open(&written);
-    if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+ls_status bench_put_replayed(FILE *file, const void *of) {
+    const bench_results *results = of;
     fputs("model,mode,n,batch,driven_by,launch_us", file);
-    bench_put_names(file, columns);
+    bench_put_names(file, replayed);
     fputs(",node,how,scaling\n", file);
-    for (int m = 0; m < results->model_count; m++) {
-        const bench_model *model = &results->models[m];
-        for (int i = 0; i < model->replayed_count; i++) put_row(file, model, &model->replayed[i]);
+    for (const bench_model *model = results->models; model < results->models + results->model_count; model++) {
+        for (int i = 0; i < model->replayed_count; i++) {
+            const struct bench_replayed *row = &model->replayed[i];
+            bench_put_text(file, model->plan->model);
+            fprintf(file, ",%s,%d,%lld,%s", bench_mode_name(row->mode), row->n,
+                    (long long)bench_global_batch(model->plan, row->n), ways[row->way].name);
+            bench_put_number(file, model->replayed_launch_us[row->way]);
+            bench_put_columns(file, replayed, row);
+            fprintf(file, ",%s,replayed,%s\n", BENCH_REPLAYED_NODE, model->plan->weak ? "weak" : "strong");
+        }
     }
-    char *text = bench_text_close(&written);
-    ls_status status = text ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    if (status == LS_OK) status = bench_write_file(folder, BENCH_REPLAYED_FILE, text);
-    free(text);
-    return status;
+    return LS_OK;
 }

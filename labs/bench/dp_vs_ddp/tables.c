@@ -75,32 +75,24 @@ static double spread_of(const void *of) {
     return row->run_count > 1 ? spread : (double)NAN;
 }
 
-/* Of a line, and of its row's times: under strong scaling, and under weak. Behind each list is a zero, which ends it. */
-#define LINE(samples)                                                                                                  \
-    BENCH_COLUMN(.head = "mode", .text = mode_of), BENCH_COLUMN(.head = "N", BENCH_AT(BENCH_INT, struct line, n)),     \
-        BENCH_COLUMN(.head = samples, .number = samples_of)
+/* Of a row's times: under strong scaling, and under weak. */
 #define AT(field) BENCH_AT(BENCH_DOUBLE, bench_row, field)
 #define TIMES(step, speed_up, efficient)                                                                               \
-    BENCH_COLUMN(.head = step, AT(step_ms), .decimals = 3),                                                            \
-        BENCH_COLUMN(.head = "spread\n%", .number = spread_of, .decimals = 1),                                         \
-        BENCH_COLUMN(.head = speed_up, AT(speedup), .decimals = 2),                                                    \
-        BENCH_COLUMN(.head = efficient, AT(efficiency), .percent = true)
+    {                                                                                                                  \
+        {.head = step, AT(step_ms), .decimals = 3}, {.head = "spread\n%", .number = spread_of, .decimals = 1},         \
+            {.head = speed_up, AT(speedup), .decimals = 2}, {.head = efficient, AT(efficiency), .percent = true}, {    \
+            .kind = BENCH_END                                                                                          \
+        }                                                                                                              \
+    }
 #define STRONG(step) TIMES(step, "speed-up\nT1/T_N", "effic.\n%")
 #define WEAK(step) TIMES(step, "speed-up\nN T1/T_N", "effic. %\nT1/T_N")
-static const bench_column which[2][4] = {{LINE("samples per\ndevice")}, {LINE("samples\nper step")}},
-                          measured[2][5] = {{STRONG("measured\nms")}, {WEAK("measured\nms")}},
-                          in_virtual_time[2][5] = {{STRONG("virtual\nms")}, {WEAK("virtual\nms")}},
-                          notes[] = {{.head = "", .text = note_of}, {.kind = BENCH_END}};
+static const bench_column measured[2][5] = {STRONG("measured\nms"), WEAK("measured\nms")},
+                          in_virtual_time[2][5] = {STRONG("virtual\nms"), WEAK("virtual\nms")};
 
 /* Nothing if the model has neither a measured nor a virtual row. */
 static void put_line(bench_table *table, const bench_model *model, bench_mode mode, int n) {
     const struct line line = {model, mode, n, bench_find(model, mode, n), bench_find_virtual(model, mode, n)};
-    bool weak = model->plan->weak;
-    if (!line.row && !line.virtual_row) return;
-    bench_table_cells(table, which[weak], &line);
-    bench_table_cells(table, measured[weak], line.row);
-    if (model->virtual_count > 0) bench_table_cells(table, in_virtual_time[weak], line.virtual_row);
-    bench_table_cells(table, notes, &line);
+    if (line.row || line.virtual_row) bench_table_line(table, &line);
 }
 
 static int greatest_n(const bench_model *model, const bench_settings *settings) {
@@ -112,11 +104,16 @@ static int greatest_n(const bench_model *model, const bench_settings *settings) 
 
 ls_status bench_print_table(FILE *file, const bench_model *model, const bench_settings *settings) {
     bool weak = model->plan->weak;
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, which[weak]);
-    bench_table_heads(&table, measured[weak]);
-    if (model->virtual_count > 0) bench_table_heads(&table, in_virtual_time[weak]);
-    bench_table_heads(&table, notes);
+    const bench_column columns[] = {
+        {.head = "mode", .text = mode_of},
+        {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
+        {.head = weak ? "samples\nper step" : "samples per\ndevice", .number = samples_of},
+        BENCH_OF(struct line, row, measured[weak]),
+        BENCH_OF(struct line, virtual_row, model->virtual_count > 0 ? in_virtual_time[weak] : NULL),
+        {.head = "", .text = note_of},
+        {.kind = BENCH_END},
+    };
+    bench_table table = {.columns = columns};
     print_head(file, model, settings);
     put_line(&table, model, BENCH_SINGLE, 1);
     for (int n = 1; n <= greatest_n(model, settings); n++) {

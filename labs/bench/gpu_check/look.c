@@ -8,7 +8,6 @@
 #include "common/base/clock.h"
 #include "common/comm/nccl_plugin.h"
 #include "labs/bench/gpu_check/gpu_check.h"
-#include "labs/bench/shared/output.h"
 
 enum { MEET_S = 120, PINNED_NBYTES = 64 << 20 };
 

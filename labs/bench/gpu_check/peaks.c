@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
 #include "labs/bench/gpu_check/gpu_check.h"
-#include "labs/bench/shared/output.h"
+#include "labs/bench/shared/columns.h"
 
 const struct ls_cuda_plugin *gpu_check_plugin(void) {
     char why[256];

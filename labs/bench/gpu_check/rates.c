@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "labs/bench/gpu_check/gpu_check.h"
-#include "labs/bench/shared/output.h"
+#include "labs/bench/shared/columns.h"
 
 static ls_status run(ls_stream *stream, const void *op) {
     ls_enqueue(stream, op);

@@ -1,7 +1,7 @@
 /* reference — the lines of a log as one object, as plots/reference keeps them:
  *     how, date, commit, machine, gpu (with the versions of driver, cuBLAS and NCCL), peaks, operations, steps, checks
  * A log that was cut gives what it has. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "labs/bench/gpu_check/gpu_check.h"
@@ -30,7 +30,7 @@ static void add_checks(cJSON *root, const cJSON *lines) {
     }
 }
 
-ls_status gpu_check_write_reference(const cJSON *lines, const char *path) {
+static ls_status put(FILE *file, const void *lines) {
     const cJSON *machine = cJSON_GetObjectItemCaseSensitive(gpu_check_find_line(lines, "run", "machine"), "figures");
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "how", "measured");
@@ -44,10 +44,7 @@ ls_status gpu_check_write_reference(const cJSON *lines, const char *path) {
     add_rows(steps, lines, "steps");
     add_rows(steps, lines, "matrix");
     add_checks(root, lines);
-    char *text = cJSON_Print(root);
-    cJSON_Delete(root);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
-    ls_status status = bench_write_path(path, text);
-    free(text);
-    return status;
+    return bench_put_json(file, root);
 }
+
+ls_status gpu_check_write_reference(const cJSON *lines, const char *path) { return bench_write_to(path, put, lines); }

@@ -127,10 +127,10 @@ static ls_status choose(const char *only, bool chosen[GPU_CHECK_STAGES]) {
 
 /* A file that is gone on with is of this build; a line that was cut ends. */
 static ls_status open_log(gpu_check *check, const char *commit) {
-    const char *const names[] = {"gpu_check.jsonl", "gpu_check.json"};
+    static const bench_file outputs[] = {{"gpu_check.jsonl", NULL}, {"gpu_check.json", NULL}, {NULL, NULL}};
     ls_named_files files = {0};
     ls_named_files_add(&files, &(ls_named_file){.option = "--pytorch", .path = check->pytorch});
-    ls_status status = bench_prepare_folder(&files, check->out, names, 2);
+    ls_status status = bench_prepare_folder(&files, check->out, outputs);
     if (status != LS_OK) return status;
     FILE *file = fopen(check->path, check->go_on ? "ae" : "we");
     if (!file) return ls_fail(LS_ERR_IO, "cannot write %s: %s", check->path, strerror(errno));

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "labs/bench/gpu_check/gpu_check.h"
-#include "labs/bench/shared/output.h"
+#include "labs/bench/shared/columns.h"
 
 #define PYTORCH_S 240.0
 

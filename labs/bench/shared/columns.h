@@ -5,12 +5,12 @@
  *         {.name = "ranks", BENCH_AT(BENCH_INT, row, n), .head = "N"},
  *         {.name = "time_ms", BENCH_AT(BENCH_DOUBLE, row, time_us), .unit = 1e-3, .head = "time\nus", .decimals = 2},
  *         {.name = "least_ms", BENCH_AT(BENCH_DOUBLE, row, least_us), .unit = 1e-3},
+ *         BENCH_OF(row, machine, bench_machine_columns),
  *         {.kind = BENCH_END},
  *     };
  *
  * and all emitters walk along it. A column with a name is in CSV and JSON, one with a head is in text tables. What a
- * member is not given is zero, and means what stands below. A list is one run of neighbours: a CSV's line and a text
- * table's may be put together from several lists, each with the row that its columns are of. */
+ * member is not given is zero, and means what stands below. */
 #ifndef LABS_BENCH_SHARED_COLUMNS_H
 #define LABS_BENCH_SHARED_COLUMNS_H
 
@@ -23,16 +23,27 @@
 
 enum { BENCH_CELL = 256, BENCH_HEADS_MAX = 32 };
 
-/* What lies at the offset: whole numbers (below 2^53) have all their digits in the files; CHARS is an array. */
-typedef enum bench_kind { BENCH_END, BENCH_DOUBLE, BENCH_INT, BENCH_INT64, BENCH_SIZE, BENCH_CHARS } bench_kind;
+/* What lies at the offset. Whole numbers (below 2^53) have all their digits in the files; CHARS is an array. OF and IN
+ * stand for all columns of another row: one that the field points to (NULL: there is none), or the field itself. */
+typedef enum bench_kind {
+    BENCH_END,
+    BENCH_DOUBLE,
+    BENCH_INT,
+    BENCH_INT64,
+    BENCH_SIZE,
+    BENCH_CHARS,
+    BENCH_POINTED,
+    BENCH_WITHIN
+} bench_kind;
 
 typedef struct bench_column {
     const char *name; /* in CSV and JSON; NULL: it is not there */
     const char *head; /* in text tables; NULL: it is not there */
     bench_kind kind;
     size_t offset;
-    /* One of them instead of both, where the value follows from several fields; a text may be made in `cell`, which is
-     * empty before. */
+    const struct bench_column *columns; /* POINTED, WITHIN: of the other row; NULL: none of them */
+    /* One of them instead of an offset, where the value follows from several fields; a text may be made in `cell`,
+     * which is empty before. */
     double (*number)(const void *row);
     const char *(*text)(char cell[BENCH_CELL], const void *row);
     double unit; /* CSV and JSON: times the value, as 1e-3 where microseconds become milliseconds; 0: once */
@@ -49,6 +60,8 @@ typedef struct bench_column {
     { __VA_ARGS__ }
 
 #define BENCH_AT(what, type, field) .kind = what, .offset = offsetof(type, field)
+#define BENCH_OF(type, field, list) BENCH_COLUMN(BENCH_AT(BENCH_POINTED, type, field), .columns = list)
+#define BENCH_IN(type, field, list) BENCH_COLUMN(BENCH_AT(BENCH_WITHIN, type, field), .columns = list)
 
 /* Functions for .number and .text, of an expression in `row`; a made text is a format and what goes into it, and empty
  * where it is not known. */
@@ -71,33 +84,35 @@ typedef struct bench_column {
         return cell;                                                                                                   \
     }
 
-/* CSV: ",name,name", and ",value,value" of a row, with nothing behind the comma where a number is not finite. row NULL,
- * for a row that has no such values: the commas alone. Texts are in quotes. */
+/* CSV after RFC 4180: ",name,name", and ",value,value" of a row, with nothing behind the comma where a number is not
+ * finite, or where there is no row. Texts are in quotes, with quotes doubled. */
 void bench_put_names(FILE *file, const bench_column *columns);
 void bench_put_columns(FILE *file, const bench_column *columns, const void *row);
+void bench_put_text(FILE *file, const char *text);
+void bench_put_number(FILE *file, double value); /* with its comma */
 
-/* JSON: null where a number is not finite; row NULL: adds nothing. */
+/* JSON: null where a number is not finite; adds nothing where there is no row. */
 void bench_add_columns(cJSON *object, const bench_column *columns, const void *row);
+void bench_add_number(cJSON *object, const char *name, double value);
 
 /* A cell as text tables have it; the text may lie in the row. */
 const char *bench_cell(char cell[BENCH_CELL], const bench_column *column, const void *row);
 
 ls_align bench_align(const bench_column *column);
 
-/* A text table; zero-filled at first. The heads of all its lists come first, then the cells line by line, and nothing
- * may be left out; row NULL: empty cells. Finishing prints it and frees what it holds. What fails is reported once, and
- * finishing says so. */
+/* A text table of one list; zero-filled at first, then its columns, then its lines. Finishing prints it and frees what
+ * it holds. What fails is reported once, and finishing says so. */
 typedef struct bench_table {
+    const bench_column *columns;
     ls_column heads[BENCH_HEADS_MAX];
     size_t count;
     ls_table *cells;
     ls_status status;
 } bench_table;
-void bench_table_heads(bench_table *table, const bench_column *columns);
-void bench_table_cells(bench_table *table, const bench_column *columns, const void *row);
+void bench_table_line(bench_table *table, const void *row);
 ls_status bench_table_finish(bench_table *table, FILE *file);
 
-/* All of it, where one list makes the table and all rows, one behind the other, are in it. */
+/* All of it, where all rows, one behind the other, are in the table. */
 ls_status bench_print_rows(FILE *file, const bench_column *columns, const void *rows, size_t count, size_t row_nbytes);
 
 #endif

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "labs/bench/shared/machine.h"
 
+#include <math.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,27 @@ void bench_describe_machine(bench_machine *machine) {
     describe_cpu(machine->cpu);
     describe_system(machine->system);
     describe_commit(machine->commit);
+}
+
+#define TEXT(field) BENCH_COLUMN(.name = #field, BENCH_AT(BENCH_CHARS, bench_machine, field))
+const bench_column bench_machine_columns[] = {
+    {.name = "cores", BENCH_AT(BENCH_INT, bench_machine, cores)},
+    TEXT(cpu),
+    TEXT(system),
+    TEXT(compiler),
+    TEXT(onednn),
+    TEXT(commit),
+    TEXT(date),
+    {.kind = BENCH_END},
+};
+
+cJSON *bench_machine_object(const bench_machine *machine) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "cpu", machine->cpu);
+    bench_add_number(object, "cores", machine->cores);
+    bench_add_number(object, "load_before", machine->load < 0 ? NAN : machine->load);
+    bench_add_columns(object, bench_machine_columns + 2, machine); /* the other texts */
+    return object;
 }
 
 void bench_print_machine(FILE *file, const bench_machine *machine) {

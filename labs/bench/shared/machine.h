@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "labs/bench/shared/columns.h"
+
 enum { BENCH_MACHINE_TEXT = 160 };
 
 /* Texts are "unknown" where the machine does not tell. */
@@ -15,6 +17,10 @@ typedef struct bench_machine {
 } bench_machine;
 
 void bench_describe_machine(bench_machine *machine);
+
+/* In every row of a CSV, so that files of several machines may be joined; and as JSON. */
+extern const bench_column bench_machine_columns[];
+cJSON *bench_machine_object(const bench_machine *machine);
 
 /* One line. */
 void bench_print_machine(FILE *file, const bench_machine *machine);

@@ -3,49 +3,12 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
-
-/* --- files ------------------------------------------------------------------------------------------------------- */
-
-ls_status bench_write_path(const char *path, const char *text) {
-    return text ? ls_file_write_text(path, text) : ls_file_check(path);
-}
-
-ls_status bench_write_file(const char *folder, const char *name, const char *text) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
-    }
-    return bench_write_path(path, text);
-}
-
-ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const char *const *names, int count) {
-    char path[PATH_MAX];
-    ls_named_files_add_outputs(files, "--out", folder, names, count);
-    ls_status status = ls_named_files_check(files);
-    if (status != LS_OK) return status;
-    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) {
-        return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
-    }
-    for (char *at = path + 1;; at++) {
-        char ended = *at;
-        if (ended != '/' && ended != '\0') continue;
-        *at = '\0';
-        if (mkdir(path, 0777) < 0 && errno != EEXIST) {
-            return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
-        }
-        if (ended == '\0') break;
-        *at = ended;
-    }
-    for (int i = 0; status == LS_OK && i < count; i++) status = bench_write_file(folder, names[i], NULL);
-    return status;
-}
 
 /* --- texts ------------------------------------------------------------------------------------------------------- */
 
@@ -61,53 +24,74 @@ char *bench_text_close(bench_text *text) {
     return NULL;
 }
 
-/* --- CSV --------------------------------------------------------------------------------------------------------- */
+char *bench_text_of(bench_put *put, const void *results) {
+    bench_text written;
+    FILE *file = bench_text_open(&written);
+    ls_status status = file ? put(file, results) : LS_OK;
+    char *text = file ? bench_text_close(&written) : NULL;
+    if (text && status == LS_OK) return text;
+    if (status == LS_OK) ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
+    free(text);
+    return NULL;
+}
 
-void bench_put_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        if (*text == '"') fputc('"', file);
-        fputc(*text, file);
+ls_status bench_put_json(FILE *file, cJSON *object) {
+    char *text = cJSON_Print(object);
+    cJSON_Delete(object);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the JSON");
+    fputs(text, file);
+    cJSON_free(text);
+    return LS_OK;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------- */
+
+static ls_status find_path(char path[PATH_MAX], const char *folder, const char *name) {
+    if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return LS_OK;
+    return ls_fail(LS_ERR_IO, "the folder's name is too long: %.60s...", folder);
+}
+
+ls_status bench_write_to(const char *path, bench_put *put, const void *results) {
+    char *text = bench_text_of(put, results);
+    ls_status status = text ? ls_file_write_text(path, text) : LS_ERR_NO_MEMORY;
+    free(text);
+    return status;
+}
+
+ls_status bench_write_outputs(const char *folder, const bench_file *outputs, const void *results) {
+    char path[PATH_MAX];
+    ls_status status = LS_OK;
+    for (; status == LS_OK && outputs->name; outputs++) {
+        if (!outputs->put) continue;
+        status = find_path(path, folder, outputs->name);
+        if (status == LS_OK) status = bench_write_to(path, outputs->put, results);
     }
-    fputc('"', file);
+    return status;
 }
 
-void bench_put_number(FILE *file, double value) {
-    fputc(',', file);
-    if (isfinite(value)) fprintf(file, "%.9g", value);
-}
-
-void bench_put_machine_head(FILE *file) { fputs(",cores,cpu,system,compiler,onednn,commit,date", file); }
-
-void bench_put_machine(FILE *file, const bench_machine *machine) {
-    const char *const texts[] = {machine->cpu,    machine->system, machine->compiler,
-                                 machine->onednn, machine->commit, machine->date};
-    fprintf(file, ",%d", machine->cores);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        fputc(',', file);
-        bench_put_text(file, texts[i]);
+/* With those above it. */
+static ls_status make_folder(const char *folder) {
+    char path[PATH_MAX];
+    ls_status status = find_path(path, folder, "");
+    if (status != LS_OK) return status;
+    for (char *at = path + 1; (at = strchr(at, '/')); at++) {
+        *at = '\0';
+        if (mkdir(path, 0777) < 0 && errno != EEXIST)
+            return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+        *at = '/';
     }
+    return LS_OK;
 }
 
-/* --- JSON -------------------------------------------------------------------------------------------------------- */
-
-void bench_add_number(cJSON *object, const char *name, double value) {
-    if (isfinite(value)) {
-        cJSON_AddNumberToObject(object, name, value);
-    } else {
-        cJSON_AddNullToObject(object, name);
+ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const bench_file *outputs) {
+    char path[PATH_MAX];
+    for (const bench_file *file = outputs; file->name; file++)
+        ls_named_files_add_outputs(files, "--out", folder, &file->name, 1);
+    ls_status status = ls_named_files_check(files);
+    if (status == LS_OK && folder) status = make_folder(folder);
+    for (; status == LS_OK && folder && outputs->name; outputs++) {
+        status = find_path(path, folder, outputs->name);
+        if (status == LS_OK) status = ls_file_check(path);
     }
-}
-
-cJSON *bench_machine_object(const bench_machine *machine) {
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "cpu", machine->cpu);
-    bench_add_number(object, "cores", machine->cores);
-    bench_add_number(object, "load_before", machine->load < 0 ? NAN : machine->load);
-    cJSON_AddStringToObject(object, "system", machine->system);
-    cJSON_AddStringToObject(object, "compiler", machine->compiler);
-    cJSON_AddStringToObject(object, "onednn", machine->onednn);
-    cJSON_AddStringToObject(object, "commit", machine->commit);
-    cJSON_AddStringToObject(object, "date", machine->date);
-    return object;
+    return status;
 }

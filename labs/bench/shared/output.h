@@ -1,4 +1,4 @@
-/* The files that benches write: CSV with one row per measurement, and JSON. */
+/* The files that benches write, each as a whole or not at all: what is put into a text becomes the file. */
 #ifndef LABS_BENCH_SHARED_OUTPUT_H
 #define LABS_BENCH_SHARED_OUTPUT_H
 
@@ -7,21 +7,30 @@
 
 #include "common/base/named_files.h"
 #include "common/base/status.h"
-#include "labs/bench/shared/machine.h"
 
-/* Checks that none of the `count` files FOLDER/NAME (--out) is one of `files`, the others that the command line names,
- * nor another of them; makes the folder, with those above it, if need be, and checks that each can be written. Empties
- * `files`. */
-ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const char *const *names, int count);
+/* Puts results, or a part of them, as text. */
+typedef ls_status bench_put(FILE *file, const void *results);
 
-/* Writes FOLDER/NAME as a whole or not at all; text NULL: only checks that it could be written. */
-ls_status bench_write_file(const char *folder, const char *name, const char *text);
+/* Lists of them end with one without a name. */
+typedef struct bench_file {
+    const char *name; /* in the folder of results (--out) */
+    bench_put *put;   /* NULL: the file is written elsewhere */
+} bench_file;
 
-/* The same for a path. */
-ls_status bench_write_path(const char *path, const char *text);
+/* Checks that none of the folder's outputs is one of `files`, the others that the command line names, nor another of
+ * them; makes the folder, with those above it, if need be, and checks that each can be written. Empties `files`.
+ * `folder` NULL: only compares `files`. */
+ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const bench_file *outputs);
+
+/* Writes those that have a `put`. */
+ls_status bench_write_outputs(const char *folder, const bench_file *outputs, const void *results);
+ls_status bench_write_to(const char *path, bench_put *put, const void *results);
+
+/* Of bench_put's kind: the text of the object, which is taken. */
+ls_status bench_put_json(FILE *file, cJSON *object);
 
 /* A text that grows as its file is written to. Opening returns the file, closing the text, which the caller frees; both
- * NULL without memory. */
+ * NULL without memory. The text of a `put` is NULL after a report. */
 typedef struct bench_text {
     FILE *file;
     char *text;
@@ -29,19 +38,6 @@ typedef struct bench_text {
 } bench_text;
 FILE *bench_text_open(bench_text *text);
 char *bench_text_close(bench_text *text);
-
-/* CSV after RFC 4180: the text in quotes, with quotes doubled. */
-void bench_put_text(FILE *file, const char *text);
-
-/* A comma and the number, or nothing behind the comma where the value is not finite. */
-void bench_put_number(FILE *file, double value);
-
-/* ",cores,cpu,..." of a CSV's head, and the same columns of a row. */
-void bench_put_machine_head(FILE *file);
-void bench_put_machine(FILE *file, const bench_machine *machine);
-
-/* null where the value is not finite, since JSON has no such number. */
-void bench_add_number(cJSON *object, const char *name, double value);
-cJSON *bench_machine_object(const bench_machine *machine);
+char *bench_text_of(bench_put *put, const void *results);
 
 #endif

@@ -1,28 +1,22 @@
 /* calibrate — measures what this machine's CPU devices reach, prints it, and writes it as a node for replay. */
 #include <stdio.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/results.h"
 #include "kernels/cpu/cpu.h"
 #include "labs/bench/shared/machine.h"
-#include "labs/bench/shared/output.h"
 #include "labs/bench/shared/settings.h"
 #include "labs/replay/calibrate/calibrate.h"
 
+/* clang-format off */
 static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool *help) {
     const ls_option table[] = {
-        {.kind = LS_OPTION_STRING,
-         .name = "out",
-         .to.text = &settings->out,
-         .argument = "FILE",
+        {.kind = LS_OPTION_STRING, .name = "out", .to.text = &settings->out, .argument = "FILE",
          .help = "where the node is written to; its folder must exist"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "beyond-cache",
-         .to.flag = &settings->beyond_cache,
+        {.kind = LS_OPTION_FLAG, .name = "beyond-cache", .to.flag = &settings->beyond_cache,
          .help = "sizes that no cache holds, as of a network whose parameters do not fit into one"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "quick",
-         .to.flag = &settings->quick,
+        {.kind = LS_OPTION_FLAG, .name = "quick", .to.flag = &settings->quick,
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
     };
@@ -32,11 +26,12 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
         &options, "Measures what this machine's CPU devices reach and writes it as a node for build/replay.", argc,
         argv, help);
 }
+/* clang-format on */
 
 static ls_status calibrate(const calibrate_settings *settings, const bench_machine *machine) {
     static calibrate_figures figures;
     ls_status status = ls_cpu_kernels_check();
-    if (status == LS_OK) status = bench_write_path(settings->out, NULL);
+    if (status == LS_OK) status = ls_file_check(settings->out);
     if (status != LS_OK) return status;
     bench_print_machine(stdout, machine);
     bench_note_load(machine);

@@ -7,9 +7,9 @@
 #include <cjson/cJSON.h>
 
 #include "common/base/bytes_text.h"
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/table.h"
-#include "labs/bench/shared/output.h"
 #include "labs/replay/calibrate/calibrate.h"
 
 enum { SOURCE_CAPACITY = 400 };
@@ -292,7 +292,7 @@ ls_status calibrate_write(const calibrate_figures *f, const bench_machine *machi
     ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* what could not be opened is not written */
     if (status == LS_OK) {
         ls_node_close(node);
-        status = bench_write_path(path, text);
+        status = ls_file_write_text(path, text);
     }
     cJSON_free(text);
     return status;

@@ -1,10 +1,8 @@
 /* files: the same as JSON, and as a CSV from which plots/tn_fit.gp draws: a row per point, per place of a curve, per
  * prediction; the texts are in every row, since gnuplot has no other place for them. */
-#define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,7 +38,17 @@ static cJSON *fit_object(const struct ls_fit *fit) {
     return object;
 }
 
-static char *json_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
+/* What is written from. */
+struct everything {
+    const fit_tn_result *result;
+    const fit_tn_data *data;
+    const ls_int_list *predict;
+};
+
+static ls_status put_json(FILE *file, const void *of) {
+    const struct everything *all = of;
+    const fit_tn_result *result = all->result;
+    const fit_tn_data *data = all->data;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "program", "fit_tn");
     cJSON_AddStringToObject(object, "what", data->what);
@@ -58,26 +66,20 @@ static char *json_text(const fit_tn_result *result, const fit_tn_data *data, con
     for (int i = 0; i < result->rival_count; i++)
         cJSON_AddItemToArray(rivals, object_of(fit_tn_rival_columns, &result->rivals[i]));
     cJSON *predictions = cJSON_AddArrayToObject(object, "predictions");
-    for (int i = 0; i < predict->count; i++) {
-        int n = predict->values[i];
+    for (int i = 0; i < all->predict->count; i++) {
+        int n = all->predict->values[i];
         const fit_tn_line line = fit_tn_line_of(result, data, n, ls_fit_ms(&result->fits[0], n));
         cJSON_AddItemToArray(predictions, object_of(fit_tn_prediction_columns, &line));
     }
-    char *text = cJSON_Print(object);
-    cJSON_Delete(object);
-    return text;
+    return bench_put_json(file, object);
 }
 
 /* --- the picture ------------------------------------------------------------------------------------------------- */
 
-/* What each line of the picture's data ends with: where the points are from, and what speaks against the law. */
-struct origin {
-    const fit_tn_data *data;
-    char doubts[FIT_TN_TEXT];
-};
-
-static void put_row(FILE *file, const struct origin *origin, const char *kind, const struct ls_fit *fit, double n,
+static void put_row(FILE *file, const struct everything *all, const char *kind, const struct ls_fit *fit, double n,
                     double ms, double residual_ms) {
+    char doubts[FIT_TN_TEXT];
+    fit_tn_doubts(all->result, all->data, doubts);
     fprintf(file, "%s,", kind);
     bench_put_text(file, ls_law_name(fit->law));
     bench_put_number(file, n);
@@ -85,36 +87,34 @@ static void put_row(FILE *file, const struct origin *origin, const char *kind, c
     bench_put_number(file, residual_ms);
     bench_put_number(file, fit->half_efficiency_n);
     fputc(',', file);
-    bench_put_text(file, origin->data->what);
+    bench_put_text(file, all->data->what);
     fputc(',', file);
-    bench_put_text(file, origin->data->how);
-    fprintf(file, ",%s,", origin->data->weak ? "weak" : "strong");
-    bench_put_text(file, origin->doubts);
+    bench_put_text(file, all->data->how);
+    fprintf(file, ",%s,", all->data->weak ? "weak" : "strong");
+    bench_put_text(file, doubts);
     fputc('\n', file);
 }
 
-static char *csv_text(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
-    bench_text text;
-    struct origin origin = {.data = data};
-    fit_tn_doubts(result, data, origin.doubts);
+static ls_status put_picture(FILE *file, const void *of) {
+    const struct everything *all = of;
+    const fit_tn_data *data = all->data;
+    const ls_int_list *predict = all->predict;
     double most = data->points[data->count - 1].n;
-    FILE *file = bench_text_open(&text);
-    if (!file) return NULL;
     for (int i = 0; i < predict->count; i++) most = fmax(most, predict->values[i]);
     fputs("kind,law,n,step_ms,residual_ms,half_efficiency_n,what,how,scaling,doubts\n", file);
-    for (size_t k = 0; k < result->fit_count; k++) {
-        const struct ls_fit *fit = &result->fits[k];
+    for (size_t k = 0; k < all->result->fit_count; k++) {
+        const struct ls_fit *fit = &all->result->fits[k];
         for (int i = 0; i < data->count; i++)
-            put_row(file, &origin, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
-        for (int i = 0; i <= PLACES;
-             i++) { /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
+            put_row(file, all, "point", fit, data->points[i].n, data->points[i].ms, fit->residual_ms[i]);
+        /* even on a logarithmic axis; from behind N = 1 on, where the laws step up */
+        for (int i = 0; i <= PLACES; i++) {
             double n = fmax(pow(most, (double)i / PLACES), 1 + 1e-9);
-            put_row(file, &origin, "curve", fit, n, ls_fit_ms(fit, n), NAN);
+            put_row(file, all, "curve", fit, n, ls_fit_ms(fit, n), NAN);
         }
         for (int i = 0; i < predict->count; i++)
-            put_row(file, &origin, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
+            put_row(file, all, "prediction", fit, predict->values[i], ls_fit_ms(fit, predict->values[i]), NAN);
     }
-    return bench_text_close(&text);
+    return LS_OK;
 }
 
 /* The file beside the picture: FILE.png as FILE.csv. False: the name is too long. */
@@ -124,7 +124,7 @@ static bool name_beside(char path[BENCH_PATH_CAPACITY], const char *png, const c
 }
 
 /* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
-static ls_status draw(const char *png, const char *csv) {
+static ls_status draw(const char *png, const struct everything *all) {
     static bench_output output;
     char script[LS_LIBRARY_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
     if (!name_beside(data, png, ".csv")) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
@@ -134,7 +134,7 @@ static ls_status draw(const char *png, const char *csv) {
     ls_status status = LS_OK;
     if (!ls_library_has(script, SCRIPT))
         status = ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
-    if (status == LS_OK) status = bench_write_path(data, csv);
+    if (status == LS_OK) status = bench_write_to(data, put_picture, all);
     if (status != LS_OK) return status;
     /* the folder above plots/, where the script looks for what it loads */
     snprintf(lib, sizeof lib, "GNUPLOT_LIB=%.*s", (int)(strlen(script) - strlen(SCRIPT)), script);
@@ -161,16 +161,7 @@ ls_status fit_tn_check_files(const fit_tn_settings *settings) {
 }
 
 ls_status fit_tn_write(const fit_tn_result *result, const fit_tn_data *data, const fit_tn_settings *settings) {
-    ls_status status = LS_OK;
-    if (settings->json) {
-        char *json = json_text(result, data, &settings->predict);
-        status = json ? bench_write_path(settings->json, json) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the JSON");
-        cJSON_free(json);
-    }
-    if (status == LS_OK && settings->plot) {
-        char *csv = csv_text(result, data, &settings->predict);
-        status = csv ? draw(settings->plot, csv) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the picture's data");
-        free(csv);
-    }
-    return status;
+    const struct everything all = {result, data, &settings->predict};
+    ls_status status = settings->json ? bench_write_to(settings->json, put_json, &all) : LS_OK;
+    return status == LS_OK && settings->plot ? draw(settings->plot, &all) : status;
 }

@@ -11,21 +11,25 @@ static const char *remark(const struct ls_fit *fit) {
     return fit->a_ms < -fit->a_error_ms || fit->b_ms < -fit->b_error_ms ? " (below 0: no cost)" : "";
 }
 
+/* A line of laws: the fit, and what is said of it. */
+struct line {
+    const struct ls_fit *fit;
+    bool chosen;
+};
+
+BENCH_MADE_TEXT_OF(remarks_of, struct line, true, "%s%s", row->chosen ? "chosen" : "", remark(row->fit))
+
+static const bench_column laws[] = {
+    BENCH_OF(struct line, fit, fit_tn_law_columns),
+    BENCH_OF(struct line, fit, fit_tn_quality_columns),
+    {.head = "", .text = remarks_of},
+    {.kind = BENCH_END},
+};
+
 static ls_status print_laws(const fit_tn_result *result, const fit_tn_data *data) {
-    static const bench_column remarks[] = {{.head = "", .kind = BENCH_CHARS}, {.kind = BENCH_END}};
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, fit_tn_law_columns);
-    bench_table_heads(&table, fit_tn_quality_columns);
-    bench_table_heads(&table, remarks);
+    bench_table table = {.columns = laws};
     printf("T_N = %s + Tcomm(N) by least squares, best first\n\n", data->weak ? "T1" : "T1 / N");
-    for (size_t i = 0; i < result->fit_count; i++) {
-        const struct ls_fit *fit = &result->fits[i];
-        char text[BENCH_CELL];
-        snprintf(text, sizeof text, "%s%s", i == 0 ? "chosen" : "", remark(fit));
-        bench_table_cells(&table, fit_tn_law_columns, fit);
-        bench_table_cells(&table, fit_tn_quality_columns, fit);
-        bench_table_cells(&table, remarks, text);
-    }
+    for (size_t i = 0; i < result->fit_count; i++) bench_table_line(&table, &(struct line){&result->fits[i], i == 0});
     ls_status status = bench_table_finish(&table, stdout);
     char doubts[FIT_TN_TEXT];
     fit_tn_doubts(result, data, doubts);
@@ -42,30 +46,27 @@ static ls_status print_rivals(const fit_tn_result *result) {
 /* --- points ------------------------------------------------------------------------------------------------------ */
 
 static ls_status print_points(const fit_tn_result *result, const fit_tn_data *data) {
-    const bench_column *columns = data->weak ? fit_tn_weak_columns : fit_tn_strong_columns;
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, columns);
+    bench_table table = {.columns = data->weak ? fit_tn_weak_columns : fit_tn_strong_columns};
     printf("\nThe points beside the chosen law\n\n");
     for (int i = 0; i < data->count; i++) {
         fit_tn_line line = fit_tn_line_of(result, data, data->points[i].n, data->points[i].ms);
         line.residual_ms = result->fits[0].residual_ms[i];
-        bench_table_cells(&table, columns, &line);
+        bench_table_line(&table, &line);
     }
     return bench_table_finish(&table, stdout);
 }
 
 static ls_status print_predictions(const fit_tn_result *result, const fit_tn_data *data, const ls_int_list *predict) {
-    bench_table table = {.count = 0};
+    bench_table table = {.columns = fit_tn_prediction_columns};
     if (predict->count == 0) return LS_OK;
     int most = data->points[data->count - 1].n;
-    bench_table_heads(&table, fit_tn_prediction_columns);
     printf("\nWhat the law '%s' says of other N: a prediction, beyond N = %d an extrapolation, and a far one beyond "
            "%d\n\n",
            ls_law_name(result->fits[0].law), most, FIT_TN_FAR * most);
     for (int i = 0; i < predict->count; i++) {
         int n = predict->values[i];
         const fit_tn_line line = fit_tn_line_of(result, data, n, ls_fit_ms(&result->fits[0], n));
-        bench_table_cells(&table, fit_tn_prediction_columns, &line);
+        bench_table_line(&table, &line);
     }
     return bench_table_finish(&table, stdout);
 }

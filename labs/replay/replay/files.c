@@ -1,22 +1,15 @@
 /* files: the rows for programs. replay.csv has a row per mode and N, with the columns of bench_dp_vs_ddp's, so
  * that fit_tn reads both; replay_devices.csv has device 0 and the others of each, by phase and by category of
  * memory; JSON has all of it. */
-#define _GNU_SOURCE
 #include <cjson/cJSON.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/base/log.h"
-#include "common/base/named_files.h"
+#include "common/base/file.h"
 #include "common/trace/chrome.h"
 #include "labs/replay/engine/library.h"
 #include "labs/replay/replay/replay.h"
-
-static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json"};
-enum { FILES = 3 };
 
 /* "gathered output" as "gathered_output" */
 static const char *identifier(char text[64], const char *name) {
@@ -32,17 +25,17 @@ static void put_common_head(FILE *file) {
     fputs("model,mode,n,batch,per_device_batch,precision,bucket_cap_mb,how,node,host_lock_us", file);
 }
 
-static void put_common(FILE *file, const replay_row *row, const replay_inputs *inputs,
-                       const replay_settings *settings) {
-    bench_put_text(file, inputs->workload->name);
-    fprintf(file, ",%s,%d", replay_row_name(row, settings), row->n);
+static void put_common(FILE *file, const replay_row *row, const replay_rows *rows) {
+    const ls_node *node = rows->inputs->node;
+    bench_put_text(file, rows->inputs->workload->name);
+    fprintf(file, ",%s,%d", replay_row_name(row, rows->settings), row->n);
     bench_put_number(file, row->batch);
     bench_put_number(file, row->mode == LS_PLAN_SINGLE ? row->batch : row->batch / row->n);
-    fprintf(file, ",%s", ls_dtype_name(settings->precision));
+    fprintf(file, ",%s", ls_dtype_name(rows->settings->precision));
     bench_put_number(file, row->cap_mb);
     fputs(",replayed,", file);
-    bench_put_text(file, ls_node_name(inputs->node));
-    bench_put_number(file, ls_node_host(inputs->node)->lock_us); /* of every launch, in every mode */
+    bench_put_text(file, ls_node_name(node));
+    bench_put_number(file, ls_node_host(node)->lock_us); /* of every launch, in every mode */
 }
 
 /* Empty: it is not known. */
@@ -51,25 +44,30 @@ static const char *fits_text(const replay_row *row, double bytes) {
     return replay_fits(row, bytes) ? "yes" : "no";
 }
 
-static void put_rows(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
-                     const replay_settings *settings) {
+static ls_status put_rows(FILE *file, const void *results) {
+    const replay_rows *rows = results;
     put_common_head(file);
     bench_put_names(file, replay_row_columns);
     bench_put_names(file, replay_device_columns);
     fputs(",link,overlapped,fits,tasks\n", file);
-    for (int r = 0; r < rows->count; r++) {
-        const replay_row *row = &rows->rows[r];
-        put_common(file, row, inputs, settings);
+    for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
+        put_common(file, row, rows);
         bench_put_columns(file, replay_row_columns, row);
         bench_put_columns(file, replay_device_columns, &row->mean);
         fputc(',', file);
         bench_put_text(file, row->link);
-        fprintf(file, ",%s", row->mode != LS_PLAN_DDP ? "" : settings->overlap ? "yes" : "no");
-        fprintf(file, ",%s,%d\n", fits_text(row, row->memory_bytes), row->tasks);
+        fprintf(file, ",%s,%s,%d\n",
+                row->mode != LS_PLAN_DDP  ? ""
+                : rows->settings->overlap ? "yes"
+                                          : "no",
+                fits_text(row, row->memory_bytes), row->tasks);
     }
+    return LS_OK;
 }
 
-static void put_device(FILE *file, const replay_row *row, const replay_share *share, const char *devices) {
+static void put_device(FILE *file, const replay_rows *rows, const replay_row *row, const replay_share *share,
+                       const char *devices) {
+    put_common(file, row, rows);
     fprintf(file, ",%s", devices);
     bench_put_number(file, row->step_ms);
     bench_put_columns(file, replay_device_columns, share);
@@ -79,8 +77,8 @@ static void put_device(FILE *file, const replay_row *row, const replay_share *sh
     fprintf(file, ",%s\n", fits_text(row, share->memory_total_bytes));
 }
 
-static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
-                        const replay_settings *settings) {
+static ls_status put_devices(FILE *file, const void *results) {
+    const replay_rows *rows = results;
     char name[64];
     put_common_head(file);
     fputs(",device,step_ms", file);
@@ -89,26 +87,11 @@ static void put_devices(FILE *file, const replay_rows *rows, const replay_inputs
     for (const bench_column *c = replay_memory_columns; c->name; c++)
         fprintf(file, ",%s_bytes", identifier(name, c->name));
     fputs(",device_memory_bytes,fits\n", file);
-    for (int r = 0; r < rows->count; r++) {
-        const replay_row *row = &rows->rows[r];
-        put_common(file, row, inputs, settings);
-        put_device(file, row, &row->first, "0");
-        if (row->mode == LS_PLAN_SINGLE || row->n == 1) continue;
-        put_common(file, row, inputs, settings);
-        put_device(file, row, &row->others, "others");
+    for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
+        put_device(file, rows, row, &row->first, "0");
+        if (row->mode != LS_PLAN_SINGLE && row->n > 1) put_device(file, rows, row, &row->others, "others");
     }
-}
-
-typedef void (*put_function)(FILE *file, const replay_rows *rows, const replay_inputs *inputs,
-                             const replay_settings *settings);
-
-static char *csv_text(put_function put, const replay_rows *rows, const replay_inputs *inputs,
-                      const replay_settings *settings) {
-    bench_text text;
-    FILE *file = bench_text_open(&text);
-    if (!file) return NULL;
-    put(file, rows, inputs, settings);
-    return bench_text_close(&text);
+    return LS_OK;
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
@@ -165,7 +148,9 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     return object;
 }
 
-static char *json_text(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
+static ls_status put_json(FILE *file, const void *results) {
+    const replay_rows *rows = results;
+    const replay_inputs *inputs = rows->inputs;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "program", "replay");
     cJSON_AddStringToObject(object, "how", inputs->on);
@@ -173,18 +158,19 @@ static char *json_text(const replay_rows *rows, const replay_inputs *inputs, con
     cJSON_AddStringToObject(object, "node_is", ls_node_description(inputs->node));
     cJSON_AddStringToObject(object, "workload", inputs->workload->name);
     cJSON_AddStringToObject(object, "workload_source", inputs->workload->source);
-    cJSON_AddItemToObject(object, "options", options_object(settings, inputs));
+    cJSON_AddItemToObject(object, "options", options_object(rows->settings, inputs));
     cJSON *array = cJSON_AddArrayToObject(object, "rows");
     for (int i = 0; i < rows->count; i++)
-        cJSON_AddItemToArray(array, row_object(&rows->rows[i], settings, inputs->node));
-    char *text = cJSON_Print(object);
-    cJSON_Delete(object);
-    return text;
+        cJSON_AddItemToArray(array, row_object(&rows->rows[i], rows->settings, inputs->node));
+    return bench_put_json(file, object);
 }
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
-ls_status replay_check_files(const replay_settings *s) {
+static const bench_file outputs[] = {
+    {"replay.csv", put_rows}, {"replay_devices.csv", put_devices}, {"replay.json", put_json}, {NULL, NULL}};
+
+ls_status replay_prepare_files(const replay_settings *s) {
     char node[LS_LIBRARY_PATH], workload[LS_LIBRARY_PATH];
     ls_status status = s->node ? ls_library_find(node, LS_NODES_FOLDER, s->node) : LS_OK;
     if (status == LS_OK && s->workload) status = ls_library_find(workload, LS_WORKLOADS_FOLDER, s->workload);
@@ -197,30 +183,14 @@ ls_status replay_check_files(const replay_settings *s) {
                                    {.option = "--gantt", .path = s->gantt, .is_output = true}};
     ls_named_files files = {0};
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) ls_named_files_add(&files, &named[i]);
-    ls_named_files_add_outputs(&files, "--out", s->folder, names, FILES);
-    return ls_named_files_check(&files);
-}
-
-ls_status replay_prepare_files(const replay_settings *settings) {
-    ls_named_files checked = {0};
-    ls_status status = settings->folder ? bench_prepare_folder(&checked, settings->folder, names, FILES) : LS_OK;
-    const char *const paths[] = {settings->json, settings->timeline, settings->gantt};
-    for (int i = 0; status == LS_OK && i < 3; i++)
-        if (paths[i]) status = bench_write_path(paths[i], NULL);
+    status = bench_prepare_folder(&files, s->folder, outputs);
+    for (int i = 3; status == LS_OK && i < 6; i++)
+        if (named[i].path) status = ls_file_check(named[i].path);
     return status;
 }
 
-ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    if (!settings->folder && !settings->json) return LS_OK;
-    char *texts[FILES] = {csv_text(put_rows, rows, inputs, settings), csv_text(put_devices, rows, inputs, settings),
-                          json_text(rows, inputs, settings)};
-    ls_status status = LS_OK;
-    for (int i = 0; i < FILES; i++)
-        if (!texts[i]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the results' text");
-    for (int i = 0; status == LS_OK && settings->folder && i < FILES; i++)
-        status = bench_write_file(settings->folder, names[i], texts[i]);
-    if (status == LS_OK && settings->json) status = bench_write_path(settings->json, texts[2]);
-    for (int i = 0; i < 2; i++) free(texts[i]);
-    cJSON_free(texts[2]);
-    return status;
+ls_status replay_write_files(const replay_rows *rows) {
+    const replay_settings *settings = rows->settings;
+    ls_status status = settings->folder ? bench_write_outputs(settings->folder, outputs, rows) : LS_OK;
+    return status == LS_OK && settings->json ? bench_write_to(settings->json, put_json, rows) : status;
 }

@@ -8,21 +8,13 @@
 /* DP by copies, DP by collectives, DDP (of several bucket sizes the first). */
 enum column { COPIES, COLLECTIVES, DDP, COLUMNS };
 
-static double step_ms(const replay_rows *rows, const replay_settings *settings, enum column column, int n) {
-    for (int i = 0; i < rows->count; i++) {
-        const replay_row *row = &rows->rows[i];
+static double step_ms(const replay_rows *rows, enum column column, int n) {
+    for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
         if (row->n != n || row->mode != (column == DDP ? LS_PLAN_DDP : LS_PLAN_DP)) continue;
-        if (column == DDP ? row->cap_mb == settings->caps_mb[0] : row->by_collectives == (column == COLLECTIVES))
+        if (column == DDP ? row->cap_mb == rows->settings->caps_mb[0] : row->by_collectives == (column == COLLECTIVES))
             return row->step_ms;
     }
     return NAN;
-}
-
-static void print_title(const replay_inputs *inputs, const replay_settings *settings) {
-    bool weak = settings->per_device_batch > 0;
-    printf("A step with DP and with DDP: %s; %g samples %s, %s\n\n", inputs->on,
-           weak ? settings->per_device_batch : settings->batch, weak ? "on each device" : "on every N",
-           ls_dtype_name(settings->precision));
 }
 
 struct line {
@@ -31,8 +23,9 @@ struct line {
 };
 
 #define AT(field) BENCH_AT(BENCH_DOUBLE, struct line, field)
-ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    bool copies = settings->by_copies, collectives = settings->by_collectives;
+ls_status replay_print_modes(const replay_rows *rows) {
+    const replay_settings *s = rows->settings;
+    bool copies = s->by_copies, collectives = s->by_collectives, weak = s->per_device_batch > 0;
     const bench_column columns[] = {
         {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
         {.head = copies ? "DP by copies\nms" : NULL, AT(ms[COPIES]), .decimals = 3},
@@ -42,20 +35,20 @@ ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *input
         {.head = collectives ? "by collectives\nDP / DDP" : NULL, AT(ratio[COLLECTIVES]), .decimals = 2},
         {.kind = BENCH_END},
     };
-    if (!settings->modes[LS_PLAN_DP] || !settings->modes[LS_PLAN_DDP]) return LS_OK;
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, columns);
-    print_title(inputs, settings);
-    for (int i = 0; i < settings->n.count; i++) {
-        struct line line = {.n = settings->n.values[i]};
+    if (!s->modes[LS_PLAN_DP] || !s->modes[LS_PLAN_DDP]) return LS_OK;
+    bench_table table = {.columns = columns};
+    printf("A step with DP and with DDP: %s; %g samples %s, %s\n\n", rows->inputs->on,
+           weak ? s->per_device_batch : s->batch, weak ? "on each device" : "on every N", ls_dtype_name(s->precision));
+    for (int i = 0; i < s->n.count; i++) {
+        struct line line = {.n = s->n.values[i]};
         for (int c = DDP; c >= COPIES; c--) {
-            line.ms[c] = step_ms(rows, settings, (enum column)c, line.n);
+            line.ms[c] = step_ms(rows, (enum column)c, line.n);
             line.ratio[c] = line.ms[c] / line.ms[DDP];
         }
-        bench_table_cells(&table, columns, &line);
+        bench_table_line(&table, &line);
     }
     ls_status status = bench_table_finish(&table, stdout);
-    if (settings->by_copies && settings->by_collectives)
+    if (copies && collectives)
         printf("\nby copies: device 0 sends parameters to each device and takes gradients from each (dp_train's "
                "default);\n"
                "by collectives: by a broadcast and a reduce (PyTorch's way where there is NCCL)\n");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/trace/chrome.h"
 #include "labs/replay/replay/replay.h"
@@ -106,7 +107,7 @@ void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row
 ls_status replay_gantt_close(bench_text *gantt, const char *path) {
     char *text = gantt->file ? bench_text_close(gantt) : NULL;
     ls_status status = LS_OK;
-    if (path) status = text ? bench_write_path(path, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    if (path) status = text ? ls_file_write_text(path, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
     free(text);
     return status;
 }

@@ -7,42 +7,35 @@
 #include "common/base/log.h"
 #include "labs/replay/replay/replay.h"
 
-static double step_ms(const struct ls_account *a) { return a->step_us / 1e3; }
-static double busy(const struct ls_account *a) { return 100 * a->busy_share; }
-static double communication(const struct ls_account *a) { return 100 * a->communication_share; }
-static double overlap(const struct ls_account *a) { return 100 * a->overlap; }
-
-static double mean_of(const struct ls_account *a, size_t offset) {
-    double sum = 0;
-    for (int i = 0; i < a->device_count; i++)
-        sum += *(const double *)(const void *)((const char *)&a->devices[i] + offset) / 1e3 / a->device_count;
-    return sum;
-}
-
-static double compute_ms(const struct ls_account *a) {
-    return mean_of(a, offsetof(struct ls_device_account, compute_us));
-}
-static double exposed_ms(const struct ls_account *a) {
-    return mean_of(a, offsetof(struct ls_device_account, exposed_us));
-}
-static double host_ms(const struct ls_account *a) { return mean_of(a, offsetof(struct ls_device_account, host_us)); }
-static double idle_ms(const struct ls_account *a) { return mean_of(a, offsetof(struct ls_device_account, idle_us)); }
-
-/* What is compared of two accounts. */
-static const struct {
+/* Figures of an account: its own, or its devices' on average; microseconds become milliseconds, shares percent. */
+static const struct figure {
     const char *title, *name;
-    double (*value)(const struct ls_account *account);
+    enum { TIME, SHARE, DEVICES_TIME } kind;
+    size_t offset;
 } figures[] = {
-    {"step, ms", "step_ms", step_ms},
-    {"  of it compute, ms", "compute_ms", compute_ms},
-    {"  exposed communication, ms", "exposed_ms", exposed_ms},
-    {"  host, ms", "host_ms", host_ms},
-    {"  idle, ms", "idle_ms", idle_ms},
-    {"devices busy, %", "busy_percent", busy},
-    {"communication, % of the step", "communication_percent", communication},
-    {"overlap, % of communication", "overlap_percent", overlap},
+    {"step, ms", "step_ms", TIME, offsetof(struct ls_account, step_us)},
+    {"  of it compute, ms", "compute_ms", DEVICES_TIME, offsetof(struct ls_device_account, compute_us)},
+    {"  exposed communication, ms", "exposed_ms", DEVICES_TIME, offsetof(struct ls_device_account, exposed_us)},
+    {"  host, ms", "host_ms", DEVICES_TIME, offsetof(struct ls_device_account, host_us)},
+    {"  idle, ms", "idle_ms", DEVICES_TIME, offsetof(struct ls_device_account, idle_us)},
+    {"devices busy, %", "busy_percent", SHARE, offsetof(struct ls_account, busy_share)},
+    {"communication, % of the step", "communication_percent", SHARE, offsetof(struct ls_account, communication_share)},
+    {"overlap, % of communication", "overlap_percent", SHARE, offsetof(struct ls_account, overlap)},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
+
+static double field_of(const void *account, size_t offset) {
+    return *(const double *)(const void *)((const char *)account + offset);
+}
+
+static double value_of(const struct figure *figure, const struct ls_account *account) {
+    double sum = 0;
+    if (figure->kind == SHARE) return 100 * field_of(account, figure->offset);
+    if (figure->kind == TIME) return field_of(account, figure->offset) / 1e3;
+    for (int i = 0; i < account->device_count; i++)
+        sum += field_of(&account->devices[i], figure->offset) / 1e3 / account->device_count;
+    return sum;
+}
 
 #define LEAST 1e-3 /* of a figure that an error is worth saying of */
 
@@ -78,7 +71,7 @@ struct comparison {
 };
 
 static struct comparison compare(const struct ls_account *recorded, const struct ls_account *replayed, size_t figure) {
-    double before = recorded ? figures[figure].value(recorded) : NAN, after = figures[figure].value(replayed);
+    double before = recorded ? value_of(&figures[figure], recorded) : NAN, after = value_of(&figures[figure], replayed);
     return (struct comparison){figures[figure].title, before, after, before >= LEAST ? after / before - 1 : NAN};
 }
 
@@ -97,30 +90,30 @@ static const bench_column columns[] = {
     {.kind = BENCH_END},
 };
 
-static ls_status print_accounts(const struct ls_account *recorded, const struct ls_account *replayed) {
+struct comparisons {
+    const replay_settings *settings;
+    int steps;
     struct comparison lines[FIGURES];
-    for (size_t i = 0; i < FIGURES; i++) lines[i] = compare(recorded, replayed, i);
-    return bench_print_rows(stdout, columns, lines, FIGURES, sizeof *lines);
-}
+};
 
-static ls_status write_json(const struct ls_account *recorded, const struct ls_account *replayed,
-                            const replay_settings *settings) {
-    if (!settings->json) return LS_OK;
+static ls_status put_json(FILE *file, const void *results) {
+    const struct comparisons *all = results;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "program", "replay");
     cJSON_AddStringToObject(object, "how", "replayed as recorded");
-    cJSON_AddStringToObject(object, "trace", settings->trace);
-    bench_add_number(object, "steps", replayed->steps);
-    for (size_t i = 0; i < FIGURES; i++) {
-        const struct comparison line = compare(recorded, replayed, i);
-        bench_add_columns(cJSON_AddObjectToObject(object, figures[i].name), columns, &line);
-    }
-    char *text = cJSON_Print(object);
-    cJSON_Delete(object);
-    ls_status status =
-        text ? bench_write_path(settings->json, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the JSON");
-    cJSON_free(text);
-    return status;
+    cJSON_AddStringToObject(object, "trace", all->settings->trace);
+    bench_add_number(object, "steps", all->steps);
+    for (size_t i = 0; i < FIGURES; i++)
+        bench_add_columns(cJSON_AddObjectToObject(object, figures[i].name), columns, &all->lines[i]);
+    return bench_put_json(file, object);
+}
+
+static ls_status show(const struct ls_account *recorded, const struct ls_account *replayed,
+                      const replay_settings *settings) {
+    struct comparisons all = {.settings = settings, .steps = replayed->steps};
+    for (size_t i = 0; i < FIGURES; i++) all.lines[i] = compare(recorded, replayed, i);
+    ls_status status = bench_print_rows(stdout, columns, all.lines, FIGURES, sizeof *all.lines);
+    return status == LS_OK && settings->json ? bench_write_to(settings->json, put_json, &all) : status;
 }
 
 /* run->trace is the inputs', and not the run's to free. */
@@ -132,8 +125,7 @@ ls_status replay_recorded(const replay_inputs *inputs, const replay_settings *se
     if (status == LS_OK) status = ls_account_make(&run.account, inputs->trace, run.timeline, inputs->node);
     if (status == LS_OK && known) status = ls_account_recorded(&recorded, inputs->trace);
     if (status == LS_OK) print_title(inputs->trace, settings, known);
-    if (status == LS_OK) status = print_accounts(recorded, run.account);
-    if (status == LS_OK) status = write_json(recorded, run.account, settings);
+    if (status == LS_OK) status = show(recorded, run.account, settings);
     if (status == LS_OK && settings->timeline) status = replay_write_timeline(&run, settings->timeline);
     ls_account_free(recorded);
     run.trace = NULL;

@@ -11,15 +11,14 @@
 #include "common/base/results.h"
 
 static ls_status replay_all(const replay_inputs *inputs, const replay_settings *settings) {
-    replay_rows rows = {0};
+    replay_rows rows = {.inputs = inputs, .settings = settings};
     double began_us = ls_now_us();
     long long tasks = 0;
-    ls_status status = replay_prepare_files(settings);
-    if (status == LS_OK) status = replay_make_rows(&rows, inputs, settings);
+    ls_status status = replay_make_rows(&rows);
     for (int i = 0; i < rows.count; i++) tasks += rows.rows[i].tasks;
     if (status == LS_OK) ls_note("%lld tasks were replayed in %.2f s", tasks, (ls_now_us() - began_us) / 1e6);
-    if (status == LS_OK) status = replay_print(&rows, inputs, settings);
-    if (status == LS_OK) status = replay_write_files(&rows, inputs, settings);
+    if (status == LS_OK) status = replay_print(&rows);
+    if (status == LS_OK) status = replay_write_files(&rows);
     replay_rows_free(&rows);
     return status;
 }
@@ -28,7 +27,7 @@ static ls_status replay(replay_settings *settings) {
     replay_inputs inputs;
     ls_status status = replay_open(&inputs, settings);
     if (status != LS_OK) return status;
-    status = replay_check_files(settings);
+    status = replay_prepare_files(settings);
     if (status == LS_OK)
         status = settings->as_recorded ? replay_recorded(&inputs, settings) : replay_all(&inputs, settings);
     replay_close(&inputs);

@@ -101,6 +101,8 @@ typedef struct replay_row {
 } replay_row;
 
 typedef struct replay_rows {
+    const replay_inputs *inputs;
+    const replay_settings *settings;
     int count, capacity;
     replay_row *rows;
 } replay_rows;
@@ -115,7 +117,7 @@ ls_status replay_run_row(replay_row *row, replay_run *run, const replay_inputs *
 void replay_run_free(replay_run *run);
 
 /* All rows, and the pictures of the last N's. */
-ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+ls_status replay_make_rows(replay_rows *rows);
 void replay_rows_free(replay_rows *rows);
 
 /* "forward", ..., "waiting" */
@@ -143,16 +145,14 @@ enum { REPLAY_TIMES = 24 };
 void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit);
 
 /* Where both modes are replayed: their steps side by side, one row for each N. */
-ls_status replay_print_modes(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+ls_status replay_print_modes(const replay_rows *rows);
 
-ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+ls_status replay_print(const replay_rows *rows);
 
-/* LS_ERR_USAGE: an output names an input, or another output. */
-ls_status replay_check_files(const replay_settings *settings);
-
-/* replay.csv, replay_devices.csv and replay.json into the folder, and the JSON. */
+/* Refuses, with LS_ERR_USAGE, an output that names an input or another output; makes the folder of results, and checks
+ * that all files can be written: replay.csv, replay_devices.csv and replay.json in it, and what options name. */
 ls_status replay_prepare_files(const replay_settings *settings);
-ls_status replay_write_files(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings);
+ls_status replay_write_files(const replay_rows *rows);
 
 /* The Gantt chart's CSV, to which the runs between its beginning and its end are added; file NULL: none is wanted. */
 ls_status replay_gantt_open(bench_text *gantt);

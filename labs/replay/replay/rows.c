@@ -25,7 +25,8 @@ static ls_status add_row(replay_rows *rows, const replay_row *row) {
 
 void replay_rows_free(replay_rows *rows) {
     free(rows->rows);
-    *rows = (replay_rows){.count = 0};
+    rows->rows = NULL;
+    rows->count = rows->capacity = 0;
 }
 
 static double batch_of(const replay_settings *settings, int n) {
@@ -33,11 +34,12 @@ static double batch_of(const replay_settings *settings, int n) {
 }
 
 /* One device's step with the share of one of n; the largest share, where n does not divide the batch. */
-static ls_status add_single(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings, int n) {
+static ls_status add_single(replay_rows *rows, int n) {
+    const replay_settings *settings = rows->settings;
     replay_row row = {.mode = LS_PLAN_SINGLE, .n = 1, .cap_mb = NAN};
     replay_run run;
     row.batch = settings->per_device_batch > 0 ? settings->per_device_batch : ceil(settings->batch / n);
-    ls_status status = replay_run_row(&row, &run, inputs, settings);
+    ls_status status = replay_run_row(&row, &run, rows->inputs, rows->settings);
     if (status != LS_OK) return status;
     replay_run_free(&run);
     row.n = n;
@@ -51,8 +53,8 @@ static const replay_row *find_single(const replay_rows *rows, int n) {
 }
 
 /* What the row is beside one device's. */
-static void compare(replay_row *row, const replay_rows *rows, const replay_settings *settings) {
-    double parts = settings->per_device_batch > 0 ? 1 : row->n;
+static void compare(replay_row *row, const replay_rows *rows) {
+    double parts = rows->settings->per_device_batch > 0 ? 1 : row->n;
     row->t1_ms = find_single(rows, 1)->step_ms;
     row->alone_ms = find_single(rows, row->n)->step_ms;
     row->ideal_ms = row->t1_ms / parts;
@@ -64,13 +66,13 @@ static void compare(replay_row *row, const replay_rows *rows, const replay_setti
 }
 
 /* Whether the trace that was given is of what the row replays. */
-static bool is_recorded(const replay_row *row, const replay_inputs *inputs, const replay_settings *settings) {
+static bool is_recorded(const replay_row *row, const replay_rows *rows) {
     static const char *const modes[] = {"single", "dp", "ddp"}; /* as traces name them */
-    if (!inputs->trace) return false;
-    const struct ls_trace_about *about = ls_trace_what(inputs->trace);
+    if (!rows->inputs->trace) return false;
+    const struct ls_trace_about *about = ls_trace_what(rows->inputs->trace);
     int micro_batches = about->micro_batches > 1 ? about->micro_batches : 1;
     return strcmp(about->mode, modes[row->mode]) == 0 && (double)about->batch_size == row->batch &&
-           micro_batches == settings->accumulate &&
+           micro_batches == rows->settings->accumulate &&
            (about->world_size > about->devices ? about->world_size : about->devices) == row->n;
 }
 
@@ -81,13 +83,14 @@ static bool is_drawn(const replay_row *row, const replay_settings *settings) {
     return first_cap && row->n == settings->n.values[settings->n.count - 1];
 }
 
-static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                          replay_row row, bench_text *gantt) {
+static ls_status make_row(replay_rows *rows, replay_row row, bench_text *gantt) {
+    const replay_inputs *inputs = rows->inputs;
+    const replay_settings *settings = rows->settings;
     replay_run run;
-    ls_status status = replay_run_row(&row, &run, inputs, settings);
+    ls_status status = replay_run_row(&row, &run, rows->inputs, rows->settings);
     if (status != LS_OK) return status;
-    compare(&row, rows, settings);
-    if (is_recorded(&row, inputs, settings)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
+    compare(&row, rows);
+    if (is_recorded(&row, rows)) row.recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
     bool drawn = is_drawn(&row, settings);
     if (drawn && gantt->file) {
         char on[REPLAY_TITLE + 64];
@@ -100,8 +103,8 @@ static ls_status make_row(replay_rows *rows, const replay_inputs *inputs, const 
     return status == LS_OK ? add_row(rows, &row) : status;
 }
 
-static ls_status make_mode(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                           ls_plan_mode mode, bool by_collectives, bench_text *gantt) {
+static ls_status make_mode(replay_rows *rows, ls_plan_mode mode, bool by_collectives, bench_text *gantt) {
+    const replay_settings *settings = rows->settings;
     ls_status status = LS_OK;
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
@@ -109,41 +112,43 @@ static ls_status make_mode(replay_rows *rows, const replay_inputs *inputs, const
             .mode = mode, .n = n, .batch = batch_of(settings, n), .by_collectives = by_collectives, .cap_mb = NAN};
         for (int c = 0; status == LS_OK && c < (mode == LS_PLAN_DDP ? settings->cap_count : 1); c++) {
             if (mode == LS_PLAN_DDP) row.cap_mb = settings->caps_mb[c];
-            status = make_row(rows, inputs, settings, row, gantt);
+            status = make_row(rows, row, gantt);
         }
     }
     return status;
 }
 
 /* The rows of one device first: T1, then T1(b/N). */
-static ls_status make_singles(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    ls_status status = add_single(rows, inputs, settings, 1);
-    for (int i = 0; status == LS_OK && i < settings->n.count; i++)
-        if (settings->n.values[i] > 1) status = add_single(rows, inputs, settings, settings->n.values[i]);
+static ls_status make_singles(replay_rows *rows) {
+    const ls_int_list *n = &rows->settings->n;
+    ls_status status = add_single(rows, 1);
+    for (int i = 0; status == LS_OK && i < n->count; i++)
+        if (n->values[i] > 1) status = add_single(rows, n->values[i]);
     for (int i = 0; status == LS_OK && i < rows->count; i++) {
         replay_row *row = &rows->rows[i];
-        compare(row, rows, settings);
-        if (is_recorded(&(replay_row){.mode = LS_PLAN_SINGLE, .n = 1, .batch = row->batch}, inputs, settings))
-            row->recorded_ms = ls_trace_what(inputs->trace)->median_step_ms;
+        compare(row, rows);
+        if (is_recorded(&(replay_row){.mode = LS_PLAN_SINGLE, .n = 1, .batch = row->batch}, rows))
+            row->recorded_ms = ls_trace_what(rows->inputs->trace)->median_step_ms;
     }
     return status;
 }
 
-ls_status replay_make_rows(replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
+ls_status replay_make_rows(replay_rows *rows) {
+    const replay_settings *settings = rows->settings;
     bench_text gantt = {.file = NULL};
     ls_status status = settings->gantt ? replay_gantt_open(&gantt) : LS_OK;
-    if (status == LS_OK) status = make_singles(rows, inputs, settings);
+    if (status == LS_OK) status = make_singles(rows);
     if (status == LS_OK && settings->modes[LS_PLAN_SINGLE] && (settings->gantt || settings->timeline)) {
-        replay_rows shown = {.count = 0}; /* the picture of T1, whose row is there already */
+        replay_rows shown = {.inputs = rows->inputs,
+                             .settings = settings}; /* the picture of T1, whose row is there already */
         status = add_row(&shown, &rows->rows[0]);
-        if (status == LS_OK) status = make_mode(&shown, inputs, settings, LS_PLAN_SINGLE, false, &gantt);
+        if (status == LS_OK) status = make_mode(&shown, LS_PLAN_SINGLE, false, &gantt);
         replay_rows_free(&shown);
     }
     for (int way = 0; status == LS_OK && settings->modes[LS_PLAN_DP] && way < 2; way++)
         if (way == 0 ? settings->by_copies : settings->by_collectives)
-            status = make_mode(rows, inputs, settings, LS_PLAN_DP, way == 1, &gantt);
-    if (status == LS_OK && settings->modes[LS_PLAN_DDP])
-        status = make_mode(rows, inputs, settings, LS_PLAN_DDP, false, &gantt);
+            status = make_mode(rows, LS_PLAN_DP, way == 1, &gantt);
+    if (status == LS_OK && settings->modes[LS_PLAN_DDP]) status = make_mode(rows, LS_PLAN_DDP, false, &gantt);
     ls_status closed = settings->gantt ? replay_gantt_close(&gantt, status == LS_OK ? settings->gantt : NULL) : LS_OK;
     return status == LS_OK ? closed : status;
 }

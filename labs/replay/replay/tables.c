@@ -37,13 +37,12 @@ static bool all_fit(const replay_rows *rows, struct part part) {
     return true;
 }
 
-static ls_status print_times(const replay_rows *rows, struct part part, const replay_settings *settings) {
+static ls_status print_times(const replay_rows *rows, struct part part) {
     bench_column columns[REPLAY_TIMES];
-    bench_table table = {.count = 0};
-    replay_times_columns(columns, settings, all_fit(rows, part));
-    bench_table_heads(&table, columns);
+    bench_table table = {.columns = columns};
+    replay_times_columns(columns, rows->settings, all_fit(rows, part));
     for (int i = 0; i < rows->count; i++)
-        if (is_listed(&rows->rows[i], part)) bench_table_cells(&table, columns, &rows->rows[i]);
+        if (is_listed(&rows->rows[i], part)) bench_table_line(&table, &rows->rows[i]);
     ls_status status = bench_table_finish(&table, stdout);
     const replay_row *t1 = &rows->rows[0]; /* one device's with the batch of N = 1 */
     if (part.mode != LS_PLAN_SINGLE && !replay_fits(t1, t1->memory_bytes))
@@ -69,12 +68,13 @@ static const char *fit_of(char cell[BENCH_CELL], const void *of) {
     return replay_fit_text(cell, ((const struct line *)of)->row, total_of(of));
 }
 
-static const bench_column whose[] = {
-    {.head = "N", BENCH_AT(BENCH_INT, struct line, n)},
-    {.head = "device", BENCH_AT(BENCH_CHARS, struct line, devices), .align = LS_RIGHT},
-    {.kind = BENCH_END},
-};
-static const bench_column together[] = {
+#define WHOSE                                                                                                          \
+    BENCH_COLUMN(.head = "N", BENCH_AT(BENCH_INT, struct line, n)),                                                    \
+        BENCH_COLUMN(.head = "device", BENCH_AT(BENCH_CHARS, struct line, devices), .align = LS_RIGHT)
+static const bench_column times[] = {WHOSE, BENCH_OF(struct line, share, replay_device_columns), {.kind = BENCH_END}};
+static const bench_column memory[] = {
+    WHOSE,
+    BENCH_OF(struct line, share, replay_memory_columns),
     {.head = "together", .number = total_of, .per = MIB, .decimals = 2},
     {.head = "", .text = fit_of},
     {.kind = BENCH_END},
@@ -87,54 +87,35 @@ static struct line line_of(const replay_row *row, const replay_share *share) {
     return line;
 }
 
-static void put_share(bench_table *table, const replay_row *row, const replay_share *share) {
-    const struct line line = line_of(row, share);
-    bench_table_cells(table, whose, &line);
-    bench_table_cells(table, replay_device_columns, share);
-}
-
 static ls_status print_devices(const replay_rows *rows, struct part part, const char *name) {
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, whose);
-    bench_table_heads(&table, replay_device_columns);
+    bench_table table = {.columns = times};
     printf("\n%s: device 0 and the others (their mean), per step\n\n", name);
-    for (int i = 0; i < rows->count; i++) {
-        const replay_row *row = &rows->rows[i];
+    for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
         if (!is_listed(row, part) || row->n == 1) continue;
-        put_share(&table, row, &row->first);
-        put_share(&table, row, &row->others);
+        const struct line first = line_of(row, &row->first), others = line_of(row, &row->others);
+        bench_table_line(&table, &first);
+        bench_table_line(&table, &others);
     }
     return bench_table_finish(&table, stdout);
 }
 
-static void put_memory(bench_table *table, const struct line *line) {
-    bench_table_cells(table, whose, line);
-    bench_table_cells(table, replay_memory_columns, line->share);
-    bench_table_cells(table, together, line);
-}
-
 /* One line where all devices hold the same. */
-static void put_memories(bench_table *table, const replay_row *row) {
+static void put_memory(bench_table *table, const replay_row *row) {
     struct line first = line_of(row, &row->first), others = line_of(row, &row->others);
     bool alike = memcmp(row->first.memory_bytes, row->others.memory_bytes, sizeof row->first.memory_bytes) == 0;
     if (alike && row->n > 1) strcpy(first.devices, "each");
-    put_memory(table, &first);
-    if (!alike) put_memory(table, &others);
+    bench_table_line(table, &first);
+    if (!alike) bench_table_line(table, &others);
 }
 
 static ls_status print_memory(const replay_rows *rows, struct part part, const char *name) {
-    bench_table table = {.count = 0};
-    bench_table_heads(&table, whose);
-    bench_table_heads(&table, replay_memory_columns);
-    bench_table_heads(&table, together);
+    bench_table table = {.columns = memory};
     printf("\n%s: memory that a device holds, MiB, counted on meta devices\n\n", name);
     double cap_mb = NAN; /* of a sweep over buckets the first size */
-    for (int i = 0; i < rows->count; i++) {
-        const replay_row *row = &rows->rows[i];
+    for (const replay_row *row = rows->rows; row < rows->rows + rows->count; row++) {
         if (!is_listed(row, part)) continue;
         if (isnan(cap_mb)) cap_mb = row->cap_mb;
-        if (row->cap_mb != cap_mb && part.mode == LS_PLAN_DDP) continue;
-        put_memories(&table, row);
+        if (part.mode != LS_PLAN_DDP || row->cap_mb == cap_mb) put_memory(&table, row);
     }
     return bench_table_finish(&table, stdout);
 }
@@ -150,15 +131,12 @@ static void print_options(const replay_settings *s, struct part part) {
     if (s->spread_percent > 0) printf("; devices' times spread by %g %%", s->spread_percent);
 }
 
-static void print_title(const replay_inputs *inputs, const replay_settings *settings, struct part part,
-                        const char *name) {
-    printf("%s: %s", name, inputs->on);
-    if (settings->per_device_batch > 0) {
-        printf("; %g samples per step on each device", settings->per_device_batch);
-    } else {
-        printf("; %g samples per step on every N", settings->batch);
-    }
-    printf(", %s", ls_dtype_name(settings->precision));
+static void print_title(const replay_rows *rows, struct part part, const char *name) {
+    const replay_settings *settings = rows->settings;
+    bool weak = settings->per_device_batch > 0;
+    printf("%s: %s; %g samples per step on %s, %s", name, rows->inputs->on,
+           weak ? settings->per_device_batch : settings->batch, weak ? "each device" : "every N",
+           ls_dtype_name(settings->precision));
     print_options(settings, part);
     if (part.mode == LS_PLAN_DP)
         printf("; parameters and gradients by %s", part.by_collectives ? "collectives" : "copies");
@@ -198,35 +176,34 @@ static void print_recorded_t1(const replay_rows *rows) {
     }
 }
 
-static ls_status print_part(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings,
-                            struct part part) {
-    const char *name =
-        replay_row_name(&(replay_row){.mode = part.mode, .by_collectives = part.by_collectives}, settings);
-    print_title(inputs, settings, part, name);
-    ls_status status = print_times(rows, part, settings);
+static ls_status print_part(const replay_rows *rows, struct part part) {
+    const replay_row of = {.mode = part.mode, .by_collectives = part.by_collectives};
+    const char *name = replay_row_name(&of, rows->settings);
+    print_title(rows, part, name);
+    ls_status status = print_times(rows, part);
     if (status == LS_OK && part.mode == LS_PLAN_DP) status = print_devices(rows, part, name);
     return status == LS_OK ? print_memory(rows, part, name) : status;
 }
 
-ls_status replay_print(const replay_rows *rows, const replay_inputs *inputs, const replay_settings *settings) {
-    ls_status status = LS_OK;
+ls_status replay_print(const replay_rows *rows) {
+    static const struct part parts[] = {
+        {LS_PLAN_SINGLE, false}, {LS_PLAN_DP, false}, {LS_PLAN_DP, true}, {LS_PLAN_DDP, false}};
+    const replay_settings *settings = rows->settings;
+    double factor = rows->inputs->factor;
     bool any = false;
-    if (inputs->factor != 1)
-        printf("T1 = %g ms was given: the node's rates are multiplied by %.4g%s\n\n", settings->calibrate_t1_ms,
-               inputs->factor,
-               inputs->factor > 5 || inputs->factor < 0.2
+    if (factor != 1)
+        printf("T1 = %g ms was given: the node's rates are multiplied by %.4g%s\n\n", settings->calibrate_t1_ms, factor,
+               factor > 5 || factor < 0.2
                    ? ", which is far from 1: is it a time of this node, network, batch and precision?"
                    : "");
     if (!settings->modes[LS_PLAN_SINGLE]) print_recorded_t1(rows);
-    status = replay_print_modes(rows, inputs, settings);
+    ls_status status = replay_print_modes(rows);
     for (int k = 0; status == LS_OK && k < 4; k++) {
-        static const struct part parts[] = {
-            {LS_PLAN_SINGLE, false}, {LS_PLAN_DP, false}, {LS_PLAN_DP, true}, {LS_PLAN_DDP, false}};
         bool way = parts[k].by_collectives ? settings->by_collectives : settings->by_copies;
         if (!settings->modes[parts[k].mode] || (parts[k].mode == LS_PLAN_DP && !way)) continue;
         if (any) printf("\n");
         any = true;
-        status = print_part(rows, inputs, settings, parts[k]);
+        status = print_part(rows, parts[k]);
     }
     if (status == LS_OK) print_legend(settings);
     return status;

@@ -57,7 +57,7 @@ static ls_status trace_one(ls_trace **trace, const struct machine_plan *plan, en
     double ms;
     snprintf(folder, sizeof folder, "%.3800s/traces/%s_%s_%d", settings->folder, plan->model, machine_kinds[run].folder,
              round + 1);
-    ls_status status = bench_prepare_folder(&(ls_named_files){0}, folder, NULL, 0);
+    ls_status status = bench_prepare_folder(&(ls_named_files){0}, folder, &(bench_file){NULL, NULL});
     if (status == LS_OK) status = train(&ms, plan, run, folder, settings);
     if (status == LS_OK) status = ls_trace_read(trace, folder);
     return status;

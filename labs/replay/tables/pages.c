@@ -1,7 +1,5 @@
 /* pages: the book as aligned columns for people, as Markdown for the README, and as CSV for programs. */
-#define _GNU_SOURCE
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "labs/bench/shared/columns.h"
@@ -9,8 +7,6 @@
 #include "labs/replay/tables/book.h"
 
 enum { TEXT_CAPACITY = 64, LINE_CAPACITY = 512, LINE_WIDTH = 110 };
-
-static const char csv_name[] = "tables.csv", markdown_name[] = "tables.md";
 
 /* --- cells -------------------------------------------------------------------------------------------------------- */
 
@@ -84,15 +80,14 @@ static ls_status check_memory(const tables_book *book) {
 /* --- for people, and as Markdown ---------------------------------------------------------------------------------- */
 
 static ls_status print_rows(const tables_book *book, size_t first, size_t end, FILE *file) {
-    bench_table table = {.count = 0};
+    bench_table table = {.columns = columns};
     const char *above = "";
-    bench_table_heads(&table, columns);
     for (size_t i = first; i < end; i++) {
         struct tables_row row = book->items[i].row;
         if (row.aside) continue;
         if (strcmp(row.quantity, above) == 0) row.quantity = "";
         above = book->items[i].row.quantity;
-        bench_table_cells(&table, columns, &row);
+        bench_table_line(&table, &row);
     }
     ls_status status = bench_table_finish(&table, file);
     fprintf(file, "(%s)\n", book->items[first].row.how);
@@ -159,14 +154,15 @@ static ls_status put_items(const tables_book *book, int number, bool markdown, F
 
 ls_status tables_print(const tables_book *book, int number, FILE *file) { return put_items(book, number, false, file); }
 
-static void put_markdown(FILE *file, const tables_book *book) {
+static ls_status put_markdown(FILE *file, const void *results) {
     fputs("# The tables\n\nWritten by `make tables`.\n", file);
-    (void)put_items(book, 0, true, file); /* memory was checked */
+    return put_items(results, 0, true, file);
 }
 
 /* --- for programs ------------------------------------------------------------------------------------------------- */
 
-static void put_csv(FILE *file, const tables_book *book) {
+static ls_status put_csv(FILE *file, const void *results) {
+    const tables_book *book = results;
     char cell[BENCH_CELL], joined[2 * LINE_CAPACITY];
     fputs("table,mode,n", file);
     bench_put_names(file, columns);
@@ -187,31 +183,18 @@ static void put_csv(FILE *file, const tables_book *book) {
         bench_put_text(file, joined);
         fputc('\n', file);
     }
+    return LS_OK;
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-ls_status tables_prepare_files(const char *folder) {
-    const char *const names[] = {csv_name, markdown_name};
-    return bench_prepare_folder(&(ls_named_files){0}, folder, names, 2);
-}
+static const bench_file outputs[] = {{"tables.csv", put_csv}, {"tables.md", put_markdown}, {NULL, NULL}};
 
-static ls_status write_with(void (*put)(FILE *, const tables_book *), const tables_book *book, const char *folder,
-                            const char *name) {
-    bench_text written;
-    FILE *file = bench_text_open(&written);
-    if (!file) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", name);
-    put(file, book);
-    char *text = bench_text_close(&written);
-    ls_status status =
-        text ? bench_write_file(folder, name, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", name);
-    free(text);
-    return status;
+ls_status tables_prepare_files(const char *folder) {
+    return bench_prepare_folder(&(ls_named_files){0}, folder, outputs);
 }
 
 ls_status tables_write_files(const tables_book *book, const char *folder) {
     ls_status status = check_memory(book);
-    if (status == LS_OK) status = write_with(put_csv, book, folder, csv_name);
-    if (status == LS_OK) status = write_with(put_markdown, book, folder, markdown_name);
-    return status;
+    return status == LS_OK ? bench_write_outputs(folder, outputs, book) : status;
 }

@@ -186,118 +186,57 @@ struct choices {
     int backend, buffers, dtype, reduce;
 };
 
-static void add_what(bench_options *options, comm_settings *settings, struct choices *choices) {
+/* clang-format off */
+static ls_status parse(comm_settings *s, struct choices *c, int argc, char **argv, bool *help) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is measured"},
-        {.kind = LS_OPTION_STRING,
-         .name = "op",
-         .to.text = &choices->operations,
-         .argument = "NAME,NAME,...",
-         .help =
-             "all_reduce, broadcast, reduce, all_gather, reduce_scatter, gather, scatter, send_recv, barrier, or all"},
-        {.kind = LS_OPTION_STRING,
-         .name = "allreduce",
-         .to.text = &choices->algorithms,
-         .argument = "NAME,NAME,...",
+        {.kind = LS_OPTION_STRING, .name = "op", .to.text = &c->operations, .argument = "NAME,NAME,...",
+         .help = "all_reduce, broadcast, reduce, all_gather, reduce_scatter, gather, scatter, send_recv, barrier, or "
+                 "all"},
+        {.kind = LS_OPTION_STRING, .name = "allreduce", .to.text = &c->algorithms, .argument = "NAME,NAME,...",
          .help = "all-reduce algorithms, or all"},
-        {.kind = LS_OPTION_INT_LIST,
-         .name = "n",
-         .to.list = &settings->n,
-         .argument = "N,N,...",
-         .limits = LS_BETWEEN(2, LS_COMM_MAX_RANKS),
-         .help = "numbers of ranks",
-         .empty = "2,4"},
-        {.kind = LS_OPTION_STRING,
-         .name = "sizes",
-         .to.text = &choices->sizes,
-         .argument = "SIZES",
+        {.kind = LS_OPTION_INT_LIST, .name = "n", .to.list = &s->n, .argument = "N,N,...",
+         .limits = LS_BETWEEN(2, LS_COMM_MAX_RANKS), .help = "numbers of ranks", .empty = "2,4"},
+        {.kind = LS_OPTION_STRING, .name = "sizes", .to.text = &c->sizes, .argument = "SIZES",
          .help = "bytes: FROM:TO, each size four times the last, or FROM:TO:FACTOR, or a list 8,1K,64M"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "dtype",
-         .to.number = &choices->dtype,
-         .choices = dtypes,
+        {.kind = LS_OPTION_CHOICE, .name = "dtype", .to.number = &c->dtype, .choices = dtypes,
          .help = "type of the elements"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "reduce",
-         .to.number = &choices->reduce,
-         .choices = reductions,
+        {.kind = LS_OPTION_CHOICE, .name = "reduce", .to.number = &c->reduce, .choices = reductions,
          .help = "reduction"},
         {.kind = LS_OPTION_HEADING, .help = "Where"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "backend",
-         .to.number = &choices->backend,
-         .choices = backends,
+        {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &c->backend, .choices = backends,
          .help = "shm: each rank is a process; threads: a thread"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "buffers",
-         .to.number = &choices->buffers,
-         .choices = buffers,
+        {.kind = LS_OPTION_CHOICE, .name = "buffers", .to.number = &c->buffers, .choices = buffers,
          .help = "where shm's buffers lie: in the group's shared memory, as DDP's gradients do, or in each rank's own"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "compare",
-         .to.flag = &settings->compare,
+        {.kind = LS_OPTION_FLAG, .name = "compare", .to.flag = &s->compare,
          .help = "all_reduce of Open MPI and of gloo beside ours, where they are installed"},
-    };
-    BENCH_ADD_OPTIONS(options, table);
-}
-
-static void add_how(bench_options *options, comm_settings *settings) {
-    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
-        {.kind = LS_OPTION_INT,
-         .name = "runs",
-         .to.number = &settings->runs,
-         .argument = "R",
-         .limits = LS_BETWEEN(1, COMM_RUNS_MAX),
-         .help = "runs of each row; the figures are medians",
+        {.kind = LS_OPTION_INT, .name = "runs", .to.number = &s->runs, .argument = "R",
+         .limits = LS_BETWEEN(1, COMM_RUNS_MAX), .help = "runs of each row; the figures are medians",
          .empty = "7; with --compare 9"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "run-ms",
-         .to.real = &settings->run_ms,
-         .argument = "MS",
-         .limits = LS_ABOVE(0),
+        {.kind = LS_OPTION_DOUBLE, .name = "run-ms", .to.real = &s->run_ms, .argument = "MS", .limits = LS_ABOVE(0),
          .help = "what a run lasts: it has as many operations as fit, at least one"},
-        {.kind = LS_OPTION_BYTES,
-         .name = "cache",
-         .to.nbytes = &settings->cache_bytes,
-         .argument = "BYTES",
+        {.kind = LS_OPTION_BYTES, .name = "cache", .to.nbytes = &s->cache_bytes, .argument = "BYTES",
          .limits = LS_BETWEEN(0, (double)((size_t)1 << 40)),
-         .help =
-             "size of the last-level cache: all ranks' buffers rotate over twice that; 0: the same buffers each time"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "check",
-         .to.flag = &settings->check_only,
+         .help = "size of the last-level cache: all ranks' buffers rotate over twice that; 0: the same buffers each "
+                 "time"},
+        {.kind = LS_OPTION_FLAG, .name = "check", .to.flag = &s->check_only,
          .help = "only check the results and count; no times"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "timeout",
-         .to.real = &settings->timeout_s,
-         .argument = "SECONDS",
-         .limits = LS_ABOVE(0),
-         .help = "deadline of every wait for another rank"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
+         .limits = LS_ABOVE(0), .help = "deadline of every wait for another rank"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
-        {.kind = LS_OPTION_STRING,
-         .name = "out",
-         .to.text = &settings->folder,
-         .argument = "DIR",
+        {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "comm.csv and comm.json go there"},
-        {.kind = LS_OPTION_STRING,
-         .name = "json",
-         .to.text = &settings->json,
-         .argument = "FILE",
-         .help = "the JSON, too"},
-        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
+        {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE", .help = "the JSON, too"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no progress, no notes"},
     };
-    BENCH_ADD_OPTIONS(options, table);
-}
-
-static ls_status parse(comm_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    static const char purpose[] = "Measures the collective operations over sizes, numbers of ranks and all-reduce "
-                                  "algorithms, and checks every result.";
     bench_options options = {.count = 0};
-    add_what(&options, settings, choices);
-    add_how(&options, settings);
-    return bench_parse_options(&options, purpose, argc, argv, help);
+    BENCH_ADD_OPTIONS(&options, table);
+    return bench_parse_options(&options,
+                               "Measures the collective operations over sizes, numbers of ranks and all-reduce "
+                               "algorithms, and checks every result.", argc, argv, help);
 }
+/* clang-format on */
 
 /* Ascending, each once; the default where there are none. */
 static void settle_n(comm_settings *settings) {

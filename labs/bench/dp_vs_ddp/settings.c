@@ -95,94 +95,54 @@ static ls_status check_batches(const bench_settings *settings) {
     return LS_OK;
 }
 
-static void add_compared(bench_options *options, bench_settings *settings, struct choices *choices) {
+/* clang-format off */
+static ls_status parse(bench_settings *s, struct choices *c, int argc, char **argv, bool *help) {
     const int n_most = LS_MAX_DEVICES < LS_COMM_MAX_RANKS ? LS_MAX_DEVICES : LS_COMM_MAX_RANKS;
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is compared"},
-        {.kind = LS_OPTION_STRING,
-         .name = "models",
-         .to.text = &choices->models,
-         .argument = "NAME,NAME,...",
+        {.kind = LS_OPTION_STRING, .name = "models", .to.text = &c->models, .argument = "NAME,NAME,...",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep, wide or wide:SIZES"},
-        {.kind = LS_OPTION_INT64,
-         .name = "batch",
-         .to.big_number = &choices->batch,
-         .argument = "B",
+        {.kind = LS_OPTION_INT64, .name = "batch", .to.big_number = &c->batch, .argument = "B",
          .limits = LS_BETWEEN(1, INT32_MAX / 4),
          .help = "samples per step over all devices, the same for every N (strong scaling); every N must divide it",
          .empty = "mlp 64, convnet 100"},
-        {.kind = LS_OPTION_INT64,
-         .name = "per-device-batch",
-         .to.big_number = &choices->per_device_batch,
-         .argument = "B",
+        {.kind = LS_OPTION_INT64, .name = "per-device-batch", .to.big_number = &c->per_device_batch, .argument = "B",
          .limits = LS_BETWEEN(1, INT32_MAX / 4 / LS_MAX_DEVICES),
          .help = "samples per step on each device, instead: N devices share N times as many (weak scaling)",
          .empty = "strong scaling"},
-        {.kind = LS_OPTION_INT_LIST,
-         .name = "n",
-         .to.list = &settings->n,
-         .argument = "N,N,...",
+        {.kind = LS_OPTION_INT_LIST, .name = "n", .to.list = &s->n, .argument = "N,N,...",
          .limits = LS_BETWEEN(1, n_most),
          .help = "numbers of devices. If one exceeds the number of cores, each N also gets a virtual time: what it "
                  "would take with a core for each device",
          .empty = "1,2,4, and a virtual time for 8, or the next number below it that divides the batch; on GPUs the "
                   "powers of two up to their number"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "device",
-         .to.number = &choices->device,
-         .choices = devices,
+        {.kind = LS_OPTION_CHOICE, .name = "device", .to.number = &c->device, .choices = devices,
          .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
-    };
-    BENCH_ADD_OPTIONS(options, table);
-}
-
-static void add_measured(bench_options *options, bench_settings *settings, struct choices *choices) {
-    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
-        {.kind = LS_OPTION_INT,
-         .name = "rounds",
-         .to.number = &settings->rounds,
-         .argument = "R",
-         .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX),
-         .help = "runs of each row; every row runs once per round"},
-        {.kind = LS_OPTION_INT,
-         .name = "steps",
-         .to.number = &choices->steps,
-         .argument = "S",
+        {.kind = LS_OPTION_INT, .name = "rounds", .to.number = &s->rounds, .argument = "R",
+         .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX), .help = "runs of each row; every row runs once per round"},
+        {.kind = LS_OPTION_INT, .name = "steps", .to.number = &c->steps, .argument = "S",
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000),
          .help = "training steps per run; the first 10 (on GPUs 20, or 40 where steps are short) are not timed",
          .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "timeout",
-         .to.real = &settings->timeout_s,
-         .argument = "SECONDS",
-         .limits = LS_ABOVE(0),
-         .help = "a run that takes longer is ended; its row counts as failed"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
+         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
-        {.kind = LS_OPTION_STRING,
-         .name = "out",
-         .to.text = &settings->folder,
-         .argument = "DIR",
+        {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: dp_vs_ddp.txt (all tables), dp_vs_ddp*.csv, dp_vs_ddp.json, traces"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "all",
-         .to.flag = &settings->all,
+        {.kind = LS_OPTION_FLAG, .name = "all", .to.flag = &s->all,
          .help = "print all tables, and what their columns mean: what the gap to T1/N is made of, the interpreter's "
                  "lock, virtual times, replays"},
-        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no progress, no notes"},
+        {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no progress, no notes"},
     };
-    BENCH_ADD_OPTIONS(options, table);
-}
-
-static ls_status parse(bench_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    static const char purpose[] = "Trains on N devices with one thread per device (DP) and with one process per "
-                                  "device (DDP), and compares step times and weights. It prints the answers first, "
-                                  "then one table for each model.";
     bench_options options = {.count = 0};
-    add_compared(&options, settings, choices);
-    add_measured(&options, settings, choices);
-    return bench_parse_options(&options, purpose, argc, argv, help);
+    BENCH_ADD_OPTIONS(&options, table);
+    return bench_parse_options(&options,
+                               "Trains on N devices with one thread per device (DP) and with one process per device "
+                               "(DDP), and compares step times and weights. It prints the answers first, then one "
+                               "table for each model.", argc, argv, help);
 }
+/* clang-format on */
 
 /* What the machine has of the kind that is asked for, and the N that are tried on it. */
 static ls_status look_at_machine(bench_settings *settings) {

@@ -13,92 +13,45 @@
 
 #define COUNT_MAX 1e9
 
-static void add_set(bench_options *options, mkdigits_options *o) {
+/* clang-format off */
+static void add_options(bench_options *options, mkdigits_options *o) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is made"},
-        {.kind = LS_OPTION_INT64,
-         .name = "count",
-         .to.big_number = &o->counts[LS_SPLIT_TRAIN],
-         .argument = "N",
-         .limits = LS_BETWEEN(1, COUNT_MAX),
-         .help = "training samples"},
-        {.kind = LS_OPTION_INT64,
-         .name = "test-count",
-         .to.big_number = &o->counts[LS_SPLIT_TEST],
-         .argument = "N",
-         .limits = LS_BETWEEN(1, COUNT_MAX),
-         .help = "test samples"},
-        {.kind = LS_OPTION_STRING,
-         .name = "source",
-         .to.text = &o->source,
-         .argument = "DIR",
+        {.kind = LS_OPTION_INT64, .name = "count", .to.big_number = &o->counts[LS_SPLIT_TRAIN], .argument = "N",
+         .limits = LS_BETWEEN(1, COUNT_MAX), .help = "training samples"},
+        {.kind = LS_OPTION_INT64, .name = "test-count", .to.big_number = &o->counts[LS_SPLIT_TEST], .argument = "N",
+         .limits = LS_BETWEEN(1, COUNT_MAX), .help = "test samples"},
+        {.kind = LS_OPTION_STRING, .name = "source", .to.text = &o->source, .argument = "DIR",
          .help = "the real digits: a folder in MNIST's format; its README.md goes along"},
-        {.kind = LS_OPTION_INT64,
-         .name = "seed",
-         .to.big_number = &o->seed,
-         .argument = "N",
-         .limits = LS_AT_LEAST(0),
+        {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &o->seed, .argument = "N", .limits = LS_AT_LEAST(0),
          .help = "of the order and the warps; the same command makes the same bytes"},
-        {.kind = LS_OPTION_STRING,
-         .name = "list",
-         .to.text = &o->list,
-         .argument = "FILE",
+        {.kind = LS_OPTION_STRING, .name = "list", .to.text = &o->list, .argument = "FILE",
          .help = "write a line for each sample that names its source: split,index,source,label"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "force",
-         .to.flag = &o->force,
+        {.kind = LS_OPTION_FLAG, .name = "force", .to.flag = &o->force,
          .help = "replace a data set that is in the folder already"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .help = "no progress"},
-    };
-    BENCH_ADD_OPTIONS(options, table);
-}
-
-static void add_warps(bench_options *options, mkdigits_options *o) {
-    const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "How far the warps go, in both directions"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "shift",
-         .to.real = &o->limits.shift_pixels,
-         .argument = "PIXELS",
-         .limits = LS_BETWEEN(0, 100),
-         .help = "along each axis"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "rotation",
-         .to.real = &o->limits.rotation_degrees,
-         .argument = "DEGREES",
-         .limits = LS_BETWEEN(0, 45),
-         .help = "around the centre"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "scale",
-         .to.real = &o->limits.scale,
-         .argument = "X",
-         .limits = LS_BETWEEN(0, 0.9),
-         .help = "factors from 1-X to 1+X along each axis"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "shear",
-         .to.real = &o->limits.shear,
-         .argument = "X",
-         .limits = LS_BETWEEN(0, 1),
-         .help = "pixels to the side per pixel down"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "noise",
-         .to.real = &o->limits.noise,
-         .argument = "GREY",
-         .limits = LS_BETWEEN(0, 255),
-         .help = "standard deviation of the noise on inked pixels, in levels of 255"},
-        {.kind = LS_OPTION_SWITCH,
-         .name = "warp-test",
-         .to.flag = &o->warp_test,
+        {.kind = LS_OPTION_DOUBLE, .name = "shift", .to.real = &o->limits.shift_pixels, .argument = "PIXELS",
+         .limits = LS_BETWEEN(0, 100), .help = "along each axis"},
+        {.kind = LS_OPTION_DOUBLE, .name = "rotation", .to.real = &o->limits.rotation_degrees, .argument = "DEGREES",
+         .limits = LS_BETWEEN(0, 45), .help = "around the centre"},
+        {.kind = LS_OPTION_DOUBLE, .name = "scale", .to.real = &o->limits.scale, .argument = "X",
+         .limits = LS_BETWEEN(0, 0.9), .help = "factors from 1-X to 1+X along each axis"},
+        {.kind = LS_OPTION_DOUBLE, .name = "shear", .to.real = &o->limits.shear, .argument = "X",
+         .limits = LS_BETWEEN(0, 1), .help = "pixels to the side per pixel down"},
+        {.kind = LS_OPTION_DOUBLE, .name = "noise", .to.real = &o->limits.noise, .argument = "GREY",
+         .limits = LS_BETWEEN(0, 255), .help = "standard deviation of the noise on inked pixels, in levels of 255"},
+        {.kind = LS_OPTION_SWITCH, .name = "warp-test", .to.flag = &o->warp_test,
          .help = "warp the test digits, too; else they are repeated as they are"},
     };
     BENCH_ADD_OPTIONS(options, table);
 }
+/* clang-format on */
 
 /* Options may stand before the folder and behind it. */
 static ls_status parse(mkdigits_options *o, int argc, char **argv, bool *help) {
     bench_options options = {.count = 0};
-    add_set(&options, o);
-    add_warps(&options, o);
+    add_options(&options, o);
     const ls_command command = {
         .purpose = "Makes a data set of MNIST's size and format in FOLDER, by warping a few real handwritten digits.",
         .options = options.rows,

@@ -99,20 +99,14 @@ static ls_status run(const struct settings *s) {
 
 int main(int argc, char **argv) {
     struct settings settings = {.runs = 200, .trips = 200};
+    /* clang-format off */
     const ls_option options[] = {
-        {.kind = LS_OPTION_INT,
-         .name = "runs",
-         .to.number = &settings.runs,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, MOST_RUNS),
-         .help = "how often each is measured"},
-        {.kind = LS_OPTION_INT,
-         .name = "trips",
-         .to.number = &settings.trips,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, 1e6),
-         .help = "there and back, of a run"},
+        {.kind = LS_OPTION_INT, .name = "runs", .to.number = &settings.runs, .argument = "N",
+         .limits = LS_BETWEEN(1, MOST_RUNS), .help = "how often each is measured"},
+        {.kind = LS_OPTION_INT, .name = "trips", .to.number = &settings.trips, .argument = "N",
+         .limits = LS_BETWEEN(1, 1e6), .help = "there and back, of a run"},
     };
+    /* clang-format on */
     const ls_command command = {.purpose =
                                     "Measures a thread beside a process: to start, to hand over to, and to lose.",
                                 .options = options,

@@ -8,34 +8,20 @@
 
 int main(int argc, char **argv) {
     ddp_launch_options launch = {.nproc = 1, .grace_s = DDP_LAUNCH_GRACE_S};
+    /* clang-format off */
     const ls_option options[] = {
-        {.kind = LS_OPTION_INT,
-         .name = "nproc-per-node",
-         .to.number = &launch.nproc,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
-         .help = "ranks to start, each a process"},
-        {.kind = LS_OPTION_INT,
-         .name = "master-port",
-         .to.number = &launch.master_port,
-         .argument = "PORT",
-         .limits = LS_BETWEEN(0, UINT16_MAX),
-         .empty = "one that is free",
+        {.kind = LS_OPTION_INT, .name = "nproc-per-node", .to.number = &launch.nproc, .argument = "N",
+         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS), .help = "ranks to start, each a process"},
+        {.kind = LS_OPTION_INT, .name = "master-port", .to.number = &launch.master_port, .argument = "PORT",
+         .limits = LS_BETWEEN(0, UINT16_MAX), .empty = "one that is free",
          .help = "MASTER_PORT, for programs that meet there by themselves; ddp_train meets at a socket without a port"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "grace",
-         .to.real = &launch.grace_s,
-         .argument = "SECONDS",
+        {.kind = LS_OPTION_DOUBLE, .name = "grace", .to.real = &launch.grace_s, .argument = "SECONDS",
          .limits = LS_AT_LEAST(0),
          .help = "when a rank has failed, the others get SIGTERM, and SIGKILL after this time"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "timeout",
-         .to.real = &launch.timeout_s,
-         .argument = "SECONDS",
-         .limits = LS_AT_LEAST(0),
-         .empty = "none",
-         .help = "end the job if it runs longer than this"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &launch.timeout_s, .argument = "SECONDS",
+         .limits = LS_AT_LEAST(0), .empty = "none", .help = "end the job if it runs longer than this"},
     };
+    /* clang-format on */
     const ls_command command = {
         .purpose = "Runs PROGRAM as N ranks on this machine; ends all of them when one fails.",
         .options = options,

@@ -124,37 +124,22 @@ static ls_status be_process(const struct settings *s, const char *program) {
 
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     static const char *const mismatches[] = {"collective", "count", NULL};
+    /* clang-format off */
     const ls_option options[] = {
-        {.kind = LS_OPTION_INT,
-         .name = "threads",
-         .to.number = &s->threads,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
-         .empty = "this process is one rank",
+        {.kind = LS_OPTION_INT, .name = "threads", .to.number = &s->threads, .argument = "N",
+         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS), .empty = "this process is one rank",
          .help = "be N ranks, each a thread of this process"},
-        {.kind = LS_OPTION_INT,
-         .name = "word",
-         .to.number = &s->word,
-         .argument = "N",
+        {.kind = LS_OPTION_INT, .name = "word", .to.number = &s->word, .argument = "N",
          .help = "what rank 0 tells all"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "mismatch",
-         .to.number = &s->mismatch,
-         .choices = mismatches,
+        {.kind = LS_OPTION_CHOICE, .name = "mismatch", .to.number = &s->mismatch, .choices = mismatches,
          .empty = "none",
          .help = "a mistake, made on purpose: the last rank calls another collective than all_reduce, or with another "
                  "count"},
-        {.kind = LS_OPTION_DOUBLE,
-         .name = "timeout",
-         .to.real = &s->timeout_s,
-         .argument = "SECONDS",
-         .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S),
-         .help = "deadline of every wait for another rank"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
+         .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S), .help = "deadline of every wait for another rank"},
     };
-    bench_options all = {0};
-    BENCH_ADD_OPTIONS(&all, options);
-    return bench_parse_options(&all, "Ranks that say who they are, and hear of each other in four ways.", argc, argv,
-                               help);
+    /* clang-format on */
+    return BENCH_PARSE(options, "Ranks that say who they are, and hear of each other in four ways.", argc, argv, help);
 }
 
 int main(int argc, char **argv) {

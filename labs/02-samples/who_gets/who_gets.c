@@ -85,48 +85,27 @@ static ls_status print_epochs(const struct settings *s) {
 /* --- the program ----------------------------------------------------------------------------------------------------- */
 
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    /* clang-format off */
     const ls_option options[] = {
-        {.kind = LS_OPTION_INT,
-         .name = "samples",
-         .to.number = &s->samples,
-         .argument = "N",
+        {.kind = LS_OPTION_INT, .name = "samples", .to.number = &s->samples, .argument = "N",
          .limits = LS_BETWEEN(0, MOST_SAMPLES),
          .help = "samples of the batch that is cut, and of the data set that is shared out"},
-        {.kind = LS_OPTION_INT,
-         .name = "ranks",
-         .to.number = &s->ranks,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, MOST_RANKS),
-         .help = "devices of DataParallel, and ranks of DDP"},
-        {.kind = LS_OPTION_INT,
-         .name = "epochs",
-         .to.number = &s->epochs,
-         .argument = "N",
-         .limits = LS_BETWEEN(0, 1000),
-         .help = "passes over the data set"},
-        {.kind = LS_OPTION_INT64,
-         .name = "seed",
-         .to.big_number = &s->seed,
-         .argument = "N",
-         .limits = LS_AT_LEAST(0),
+        {.kind = LS_OPTION_INT, .name = "ranks", .to.number = &s->ranks, .argument = "N",
+         .limits = LS_BETWEEN(1, MOST_RANKS), .help = "devices of DataParallel, and ranks of DDP"},
+        {.kind = LS_OPTION_INT, .name = "epochs", .to.number = &s->epochs, .argument = "N",
+         .limits = LS_BETWEEN(0, 1000), .help = "passes over the data set"},
+        {.kind = LS_OPTION_INT64, .name = "seed", .to.big_number = &s->seed, .argument = "N", .limits = LS_AT_LEAST(0),
          .help = "of the order of the samples"},
         {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &s->shuffle, .help = "a new order each epoch"},
-        {.kind = LS_OPTION_SWITCH,
-         .name = "set-epoch",
-         .to.flag = &s->set_epoch,
+        {.kind = LS_OPTION_SWITCH, .name = "set-epoch", .to.flag = &s->set_epoch,
          .help = "tell the samplers which epoch begins; without it every epoch has the first one's order"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "drop-last",
-         .to.flag = &s->drop_last,
+        {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &s->drop_last,
          .help = "leave out what does not divide by the ranks, rather than repeat samples"},
-        {.kind = LS_OPTION_FLAG,
-         .name = "uneven",
-         .to.flag = &s->uneven,
+        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven,
          .help = "repeat none and leave none out: the first ranks get one sample more"},
     };
-    bench_options all = {0};
-    BENCH_ADD_OPTIONS(&all, options);
-    return bench_parse_options(&all, "Shows which samples which device and which rank gets.", argc, argv, help);
+    /* clang-format on */
+    return BENCH_PARSE(options, "Shows which samples which device and which rank gets.", argc, argv, help);
 }
 
 int main(int argc, char **argv) {

@@ -114,40 +114,22 @@ static ls_status run(const struct settings *s) {
 }
 
 static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
+    /* clang-format off */
     const ls_option options[] = {
-        {.kind = LS_OPTION_CHOICE,
-         .name = "mode",
-         .to.number = &s->mode,
-         .choices = modes,
+        {.kind = LS_OPTION_CHOICE, .name = "mode", .to.number = &s->mode, .choices = modes,
          .help = "one device; DataParallel; DistributedDataParallel, of which rank 0 is run and stands for all"},
-        {.kind = LS_OPTION_INT,
-         .name = "devices",
-         .to.number = &s->devices,
-         .argument = "N",
-         .limits = LS_BETWEEN(1, HOLDS_MOST_DEVICES),
-         .help = "that train",
-         .empty = "4; with --mode single 1"},
-        {.kind = LS_OPTION_STRING,
-         .name = "model",
-         .to.text = &s->model,
-         .argument = "MODEL",
+        {.kind = LS_OPTION_INT, .name = "devices", .to.number = &s->devices, .argument = "N",
+         .limits = LS_BETWEEN(1, HOLDS_MOST_DEVICES), .help = "that train", .empty = "4; with --mode single 1"},
+        {.kind = LS_OPTION_STRING, .name = "model", .to.text = &s->model, .argument = "MODEL",
          .help = "mlp, convnet, wide or deep; with sizes of your own mlp:784,512,10 or wide:64,128,64"},
-        {.kind = LS_OPTION_CHOICE,
-         .name = "optimizer",
-         .to.number = &s->optimizer,
-         .choices = optimizers,
+        {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &s->optimizer, .choices = optimizers,
          .help = "momentum: sgd with it"},
-        {.kind = LS_OPTION_INT,
-         .name = "batch",
-         .to.number = &s->batch,
-         .argument = "B",
-         .limits = LS_BETWEEN(1, 1e6),
+        {.kind = LS_OPTION_INT, .name = "batch", .to.number = &s->batch, .argument = "B", .limits = LS_BETWEEN(1, 1e6),
          .help = "samples of a step, over all devices"},
     };
-    bench_options all = {0};
-    BENCH_ADD_OPTIONS(&all, options);
-    return bench_parse_options(&all, "Shows what each device holds, predicted and counted; nothing is computed.", argc,
-                               argv, help);
+    /* clang-format on */
+    return BENCH_PARSE(options, "Shows what each device holds, predicted and counted; nothing is computed.", argc, argv,
+                       help);
 }
 
 int main(int argc, char **argv) {

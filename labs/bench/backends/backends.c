@@ -9,6 +9,7 @@
 #include "common/base/results.h"
 #include "common/base/table.h"
 #include "labs/bench/backends/backends.h"
+#include "labs/bench/shared/settings.h"
 
 enum { MOST_BACKENDS = 8, MOST_OPERATIONS = 16 };
 
@@ -77,11 +78,11 @@ static ls_status run(void) {
 }
 
 int main(int argc, char **argv) {
-    const ls_command command = {
-        .purpose = "Tries every operation of process groups on every back-end, and prints which has which."};
-    ls_parsed parsed;
+    bool help;
     ls_log_init(argv[0], -1, false);
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    if (status == LS_OK && !parsed.help) status = run();
+    ls_status status = bench_parse_options(
+        NULL, 0, "Tries every operation of process groups on every back-end, and prints which has which.", argc, argv,
+        &help);
+    if (status == LS_OK && !help) status = run();
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -230,10 +230,7 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
         {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE", .help = "the JSON, too"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no progress, no notes"},
     };
-    bench_options options = {.count = 0};
-    BENCH_ADD_OPTIONS(&options, table);
-    return bench_parse_options(&options,
-                               "Measures the collective operations over sizes, numbers of ranks and all-reduce "
+    return BENCH_PARSE(table, "Measures the collective operations over sizes, numbers of ranks and all-reduce "
                                "algorithms, and checks every result.", argc, argv, help);
 }
 /* clang-format on */

@@ -135,10 +135,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
                  "lock, virtual times, replays"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no progress, no notes"},
     };
-    bench_options options = {.count = 0};
-    BENCH_ADD_OPTIONS(&options, table);
-    return bench_parse_options(&options,
-                               "Trains on N devices with one thread per device (DP) and with one process per device "
+    return BENCH_PARSE(table, "Trains on N devices with one thread per device (DP) and with one process per device "
                                "(DDP), and compares step times and weights. It prints the answers first, then one "
                                "table for each model.", argc, argv, help);
 }

@@ -9,12 +9,31 @@
 #include "common/base/options.h"
 #include "common/base/results.h"
 #include "labs/bench/mkdigits/mkdigits.h"
-#include "labs/bench/shared/settings.h"
 
 #define COUNT_MAX 1e9
 
-/* clang-format off */
-static void add_options(bench_options *options, mkdigits_options *o) {
+/* Options may stand before the folder and behind it. */
+static ls_status parse_around_folder(const ls_command *command, mkdigits_options *o, int argc, char **argv,
+                                     bool *help) {
+    ls_parsed parsed;
+    ls_status status = ls_options_parse(command, argc, argv, &parsed);
+    *help = status == LS_OK && parsed.help;
+    if (status != LS_OK || *help) return status;
+    int at = parsed.first_operand;
+    if (at >= argc) return ls_fail(LS_ERR_USAGE, "name the folder to write to: %s FOLDER [OPTION...]", argv[0]);
+    o->folder = argv[at];
+    if (o->folder[0] == '\0') return ls_fail(LS_ERR_USAGE, "the folder's name is empty");
+    argv[at] = argv[0];
+    status = ls_options_parse(command, argc - at, argv + at, &parsed);
+    *help = status == LS_OK && parsed.help;
+    if (status != LS_OK || *help) return status;
+    int next = at + parsed.first_operand;
+    if (next < argc) return ls_fail(LS_ERR_USAGE, "one folder only, but '%s' follows %s", argv[next], o->folder);
+    return LS_OK;
+}
+
+static ls_status parse(mkdigits_options *o, int argc, char **argv, bool *help) {
+    /* clang-format off */
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is made"},
         {.kind = LS_OPTION_INT64, .name = "count", .to.big_number = &o->counts[LS_SPLIT_TRAIN], .argument = "N",
@@ -44,34 +63,13 @@ static void add_options(bench_options *options, mkdigits_options *o) {
         {.kind = LS_OPTION_SWITCH, .name = "warp-test", .to.flag = &o->warp_test,
          .help = "warp the test digits, too; else they are repeated as they are"},
     };
-    BENCH_ADD_OPTIONS(options, table);
-}
-/* clang-format on */
-
-/* Options may stand before the folder and behind it. */
-static ls_status parse(mkdigits_options *o, int argc, char **argv, bool *help) {
-    bench_options options = {.count = 0};
-    add_options(&options, o);
+    /* clang-format on */
     const ls_command command = {
         .purpose = "Makes a data set of MNIST's size and format in FOLDER, by warping a few real handwritten digits.",
-        .options = options.rows,
-        .count = options.count,
+        .options = table,
+        .count = sizeof table / sizeof *table,
         .operands = "FOLDER"};
-    ls_parsed parsed;
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    if (status != LS_OK || *help) return status;
-    int at = parsed.first_operand;
-    if (at >= argc) return ls_fail(LS_ERR_USAGE, "name the folder to write to: %s FOLDER [OPTION...]", argv[0]);
-    o->folder = argv[at];
-    if (o->folder[0] == '\0') return ls_fail(LS_ERR_USAGE, "the folder's name is empty");
-    argv[at] = argv[0];
-    status = ls_options_parse(&command, argc - at, argv + at, &parsed);
-    *help = status == LS_OK && parsed.help;
-    if (status != LS_OK || *help) return status;
-    int next = at + parsed.first_operand;
-    if (next < argc) return ls_fail(LS_ERR_USAGE, "one folder only, but '%s' follows %s", argv[next], o->folder);
-    return LS_OK;
+    return parse_around_folder(&command, o, argc, argv, help);
 }
 
 static void print_split(const mkdigits_options *o, const mkdigits_result *result, ls_split split) {

@@ -1,22 +1,12 @@
 #include "labs/bench/shared/settings.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/base/log.h"
-
-void bench_add_options(bench_options *options, const ls_option *table, size_t count) {
-    if (options->count + count <= BENCH_OPTIONS_MAX)
-        memcpy(options->rows + options->count, table, count * sizeof *table);
-    options->count += count;
-}
-
-ls_status bench_parse_options(const bench_options *options, const char *purpose, int argc, char **argv, bool *help) {
-    const ls_command command = {.purpose = purpose, .options = options->rows, .count = options->count};
+ls_status bench_parse_options(const ls_option *table, size_t count, const char *purpose, int argc, char **argv,
+                              bool *help) {
     ls_parsed parsed;
-    if (options->count > BENCH_OPTIONS_MAX)
-        return ls_fail(LS_ERR_INVALID, "BENCH_OPTIONS_MAX is too small for %zu rows", options->count);
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    ls_status status =
+        ls_options_parse(&(ls_command){.purpose = purpose, .options = table, .count = count}, argc, argv, &parsed);
     *help = status == LS_OK && parsed.help;
     return status;
 }

@@ -7,11 +7,11 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
-#include "common/base/options.h"
 #include "common/base/results.h"
 #include "common/base/statistics.h"
 #include "common/base/table.h"
 #include "labs/bench/shared/machine.h"
+#include "labs/bench/shared/settings.h"
 #include "labs/bench/thread_vs_process/workers.h"
 
 enum { MOST_RUNS = 10000 };
@@ -107,13 +107,10 @@ int main(int argc, char **argv) {
          .limits = LS_BETWEEN(1, 1e6), .help = "there and back, of a run"},
     };
     /* clang-format on */
-    const ls_command command = {.purpose =
-                                    "Measures a thread beside a process: to start, to hand over to, and to lose.",
-                                .options = options,
-                                .count = sizeof options / sizeof *options};
-    ls_parsed parsed;
+    bool help;
     ls_log_init(argv[0], -1, false);
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    if (status == LS_OK && !parsed.help) status = run(&settings);
+    ls_status status = BENCH_PARSE(
+        options, "Measures a thread beside a process: to start, to hand over to, and to lose.", argc, argv, &help);
+    if (status == LS_OK && !help) status = run(&settings);
     return ls_status_exit_code(ls_results_written(status));
 }

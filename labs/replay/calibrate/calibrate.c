@@ -20,10 +20,7 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
     };
-    bench_options options = {.count = 0};
-    BENCH_ADD_OPTIONS(&options, table);
-    return bench_parse_options(
-        &options, "Measures what this machine's CPU devices reach and writes it as a node for build/replay.", argc,
+    return BENCH_PARSE(table, "Measures what this machine's CPU devices reach and writes it as a node for build/replay.", argc,
         argv, help);
 }
 /* clang-format on */

@@ -44,9 +44,7 @@ static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, ch
         {.kind = LS_OPTION_STRING, .name = "plot", .to.text = &s->plot, .argument = "FILE.png",
          .help = "points, curves and residuals, drawn by gnuplot; FILE.svg and the data, FILE.csv, lie beside it"},
     };
-    bench_options options = {.count = 0};
-    BENCH_ADD_OPTIONS(&options, table);
-    return bench_parse_options(&options, "Fits T_N = T1 / N + Tcomm(N) to the step times of N devices.", argc, argv, help);
+    return BENCH_PARSE(table, "Fits T_N = T1 / N + Tcomm(N) to the step times of N devices.", argc, argv, help);
 }
 /* clang-format on */
 

@@ -1,5 +1,6 @@
 /* settings: the command line. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "labs/bench/shared/settings.h"
@@ -15,7 +16,7 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = 3 };
+enum { BOTH = 3, TABLE_ROWS = 20 };
 
 struct choices {
     int mode, precision, compress, collectives, pattern, replicate;
@@ -23,7 +24,7 @@ struct choices {
 };
 
 /* clang-format off */
-static void add_what(bench_options *options, replay_settings *s, struct choices *choices) {
+static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is replayed"},
         {.kind = LS_OPTION_STRING, .name = "workload", .to.text = &s->workload, .argument = "NAME",
@@ -61,10 +62,12 @@ static void add_what(bench_options *options, replay_settings *s, struct choices 
          .help = "with --trace: replay with per-device jitter. A step has the times of one recorded step instead of medians, and "
                  "each device those of another step"},
     };
-    BENCH_ADD_OPTIONS(options, table);
+    _Static_assert(sizeof table <= TABLE_ROWS * sizeof *table, "TABLE_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
 }
 
-static void add_where(bench_options *options, replay_settings *s, struct choices *choices) {
+static size_t add_where(ls_option *rows, replay_settings *s, struct choices *choices) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "On what, and how"},
         {.kind = LS_OPTION_STRING, .name = "node", .to.text = &s->node, .argument = "NAME",
@@ -104,15 +107,17 @@ static void add_where(bench_options *options, replay_settings *s, struct choices
          .help = "one step of the last N as bars, for plots/gantt.gp"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &s->quiet, .help = "no notes"},
     };
-    BENCH_ADD_OPTIONS(options, table);
+    _Static_assert(sizeof table <= TABLE_ROWS * sizeof *table, "TABLE_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
 }
 /* clang-format on */
 
 static ls_status parse(replay_settings *settings, struct choices *choices, int argc, char **argv, bool *help) {
-    bench_options options = {.count = 0};
-    add_what(&options, settings, choices);
-    add_where(&options, settings, choices);
-    return bench_parse_options(&options,
+    ls_option rows[2 * TABLE_ROWS];
+    size_t count = add_what(rows, settings, choices);
+    count += add_where(rows + count, settings, choices);
+    return bench_parse_options(rows, count,
                                "Replays a training step on a modelled machine: nothing is run and no time is measured.",
                                argc, argv, help);
 }

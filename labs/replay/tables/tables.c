@@ -37,10 +37,7 @@ static ls_status parse(tables_settings *settings, int argc, char **argv, bool *h
          .limits = LS_ABOVE(0),
          .help = "a training run that takes longer is ended, and its table with it"},
     };
-    bench_options options = {.count = 0};
-    BENCH_ADD_OPTIONS(&options, table);
-    return bench_parse_options(&options, "Prints published figures beside what is measured or replayed here.", argc,
-                               argv, help);
+    return BENCH_PARSE(table, "Prints published figures beside what is measured or replayed here.", argc, argv, help);
 }
 
 static const char *const names[] = {TABLES_NAMES};

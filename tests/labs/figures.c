@@ -86,3 +86,12 @@ calibrate_figures example_figures(void) {
     f.rows[f.row_count++] = (calibrate_row){2, 4000000, even_spread(2000), 2000};
     return f;
 }
+
+ls_status bench_parse_words(bench_settings *settings, char *a, char *b, char *c, char *d) {
+    char program[] = "bench_dp_vs_ddp";
+    char *argv[] = {program, a, b, c, d, NULL};
+    int argc = 1;
+    bool help;
+    while (argv[argc]) argc++;
+    return bench_parse(settings, argc, argv, &help);
+}

@@ -3,7 +3,7 @@
 #ifndef TESTS_LABS_FIGURES_H
 #define TESTS_LABS_FIGURES_H
 
-#include "labs/bench/shared/machine.h"
+#include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/replay/calibrate/calibrate.h"
 
 /* Equal but for rounding; NaN is equal to nothing. */
@@ -15,6 +15,10 @@ extern const bench_machine example_machine;
 /* Runs that all took so long; round figures of a machine with two cores. */
 calibrate_spread even_spread(double us);
 calibrate_figures example_figures(void);
+
+/* bench_dp_vs_ddp's command line: up to four words behind the program's name; those that are not needed, at the end, are
+ * NULL. */
+ls_status bench_parse_words(bench_settings *settings, char *a, char *b, char *c, char *d);
 
 enum { CSV_FIELD_CAPACITY = 200 };
 

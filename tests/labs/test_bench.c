@@ -11,7 +11,6 @@
 
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "tests/base/scratch.h"
-#include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"
 
 static bench_settings settings;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"
 
 static bench_settings settings;

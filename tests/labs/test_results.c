@@ -21,7 +21,6 @@
 
 #include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
-#include "tests/labs/bench_words.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 

@@ -3,8 +3,8 @@
  *     settings.c    command line -> comm_settings         operations.c  the operations: sizes, data, calls, formulas
  *     data.c        exact contents of buffers             sweep.c       what each rank does: check, time, count
  *     group.c       the ranks, as processes or threads    rows.c        what is measured, and what follows from it
- *     others.c      Open MPI and gloo beside ours         columns.c     a row in text, CSV and JSON
- *     tables.c, files.c   rows -> stdout, CSV and JSON
+ *     others.c      Open MPI and gloo beside ours         tables.c      rows -> stdout
+ *     files.c       rows -> CSV and JSON
  *
  * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
  * threads. A case is an operation, for all_reduce with an algorithm. The size S of an operation is defined as in
@@ -240,9 +240,8 @@ ls_status comm_run_others(comm_results *results, int n, int round);
 
 /* --- output ---------------------------------------------------------------------------------------------------------- */
 
-/* A row in tables and files: which it is, its times and rates, and what was counted, which other libraries' rows do not
- * have. */
-extern const bench_column comm_which[], comm_numbers[], comm_counts[];
+/* A row in tables and files: its times and rates, and what was counted, which other libraries' rows do not have. */
+extern const bench_column comm_numbers[], comm_counts[];
 bool comm_is_ours(const comm_row *row);
 
 void comm_print_heading(const comm_results *results);

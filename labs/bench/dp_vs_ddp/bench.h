@@ -2,13 +2,11 @@
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
  *     rows.c       runs -> rows, and what T_N is made of     columns.c   a row in text, CSV and JSON
- *     files.c      rows -> CSV and JSON
  *     answers.c    rows -> the first lines: who is faster    tables.c    rows -> one table per model: the first screen
- *     details.c    rows -> all other tables                  report.c    all of these -> stdout and dp_vs_ddp.txt
+ *     details.c    rows -> all other tables                  files.c     all of these -> stdout, text, CSV and JSON
  *     locked.c     the same runs with each launch under its process's one lock, as in Python: measured
  *     virtual.c    the same runs with a core for each device, on a machine that has fewer: virtual time
  *     replayed.c   the same steps on GPUs that need not be here: replayed, with a table and a CSV of their own
- *     traces.c     where recorded traces lie, and what a replay of one says
  *
  * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
  * the batch that one of N devices gets. Times are in milliseconds per step.
@@ -118,7 +116,7 @@ ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settin
  * none. */
 ls_status bench_read_summary(bench_run *run, const char *json);
 
-/* --- traces ------------------------------------------------------------------------------------------------------ */
+/* --- traces (virtual.c) ------------------------------------------------------------------------------------------ */
 
 /* SETTINGS->FOLDER/dp_vs_ddp_WHAT_MODEL, without what a file's name should not hold. LS_ERR_USAGE: too long. */
 ls_status bench_trace_folder(char path[BENCH_PATH_CAPACITY], const bench_settings *settings, const char *what,
@@ -282,9 +280,8 @@ void bench_print_legend(FILE *file, const bench_settings *settings, bool has_vir
 
 #define BENCH_REPORT_FILE "dp_vs_ddp.txt"
 
-/* The first screen to stdout, with settings->all the details, too; both are the report's file. */
+/* The first screen to stdout, with settings->all the details, too. */
 ls_status bench_report(const bench_results *results, const char *folder);
-ls_status bench_put_report(FILE *file, const void *results);
 
 /* --- replayed ---------------------------------------------------------------------------------------------------- */
 

@@ -1,12 +1,12 @@
-/* files: the results for programs. CSV holds one row per measurement, with the machine in every row, so that files of
- * several machines may be joined; JSON says each thing once and has every run besides. */
+/* files: the report, and the results for programs. The report is the first screen, with the answers and a table per
+ * model, and the details, which are all other tables; stdout has the screen, and with --all the details. CSV holds one
+ * row per measurement, with the machine in every row, so that files of several machines may be joined; JSON says each
+ * thing once and has every run besides. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-#include "common/base/log.h"
 #include "common/train/loop.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "labs/bench/shared/output.h"
 
 /* For the rows of DP and DDP: whether both have the same weights; "" for the others. */
 static const char *same_weights(const bench_model *model, const bench_row *row) {
@@ -168,6 +168,46 @@ static ls_status put_json(FILE *file, const void *of) {
     return bench_put_json(file, object);
 }
 
+/* --- the report --------------------------------------------------------------------------------------------------- */
+
+static ls_status put_screen(FILE *file, const bench_results *results) {
+    const bench_settings *settings = results->settings;
+    ls_status status = LS_OK;
+    bench_put_answers(file, results);
+    fputc('\n', file);
+    bench_print_machine(file, results->machine);
+    if (settings->gpus) {
+        fprintf(file, "devices: %d GPU%s, %s\n", settings->processors, settings->processors == 1 ? "" : "s",
+                results->device_name);
+    }
+    for (int m = 0; status == LS_OK && m < results->model_count; m++)
+        status = bench_print_table(file, &results->models[m], settings);
+    bench_print_notes(file, results);
+    return status;
+}
+
+static ls_status put_details(FILE *file, const bench_results *results) {
+    ls_status status = LS_OK;
+    for (int m = 0; status == LS_OK && m < results->model_count; m++)
+        status = bench_print_details(file, &results->models[m], results->settings);
+    bench_print_legend(file, results->settings, results->models[0].virtual_count > 0);
+    return status;
+}
+
+static ls_status put_report(FILE *file, const void *results) {
+    ls_status status = put_screen(file, results);
+    return status == LS_OK ? put_details(file, results) : status;
+}
+
+ls_status bench_report(const bench_results *results, const char *folder) {
+    ls_status status = put_screen(stdout, results);
+    if (status == LS_OK && results->settings->all) status = put_details(stdout, results);
+    printf("\nAll tables and what their columns mean: %s/" BENCH_REPORT_FILE ", or --all (make: ALL=1)\n"
+           "The numbers: %s/dp_vs_ddp*.csv, dp_vs_ddp.json\n",
+           folder, folder);
+    return status;
+}
+
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
 static const bench_file outputs[] = {
@@ -176,7 +216,7 @@ static const bench_file outputs[] = {
     {"dp_vs_ddp_virtual.csv", put_virtual_rows},
     {"dp_vs_ddp.json", put_json},
     {"dp_vs_ddp_replayed.csv", bench_put_replayed},
-    {BENCH_REPORT_FILE, bench_put_report},
+    {BENCH_REPORT_FILE, put_report},
     {NULL, NULL},
 };
 

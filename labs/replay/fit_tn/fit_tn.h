@@ -1,6 +1,6 @@
 /* What the parts of fit_tn share: the settings, the points and what was fitted to them.
  *
- *     settings.c   command line -> fit_tn_settings       points.c   --points or a CSV file -> fit_tn_data
+ *     fit_tn.c     command line -> fit_tn_settings       points.c   --points or a CSV file -> fit_tn_data
  *     csv.c        a CSV file -> cells                   laws.c     points -> fitted laws, and which of them hold
  *     columns.c    what is shown in text and JSON
  *     tables.c     -> stdout                             files.c    -> JSON, CSV, and a picture by gnuplot */
@@ -28,9 +28,6 @@ typedef struct fit_tn_settings {
     ls_int_list predict;
     const char *json, *plot; /* NULL: none */
 } fit_tn_settings;
-
-/* *help: the usage page was printed, and nothing else is to be done. LS_ERR_USAGE after one line. */
-ls_status fit_tn_parse(fit_tn_settings *settings, int argc, char **argv, bool *help);
 
 /* --- points ------------------------------------------------------------------------------------------------------ */
 

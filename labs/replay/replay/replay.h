@@ -4,7 +4,7 @@
  *     runs.c       one replay -> replay_row               rows.c       all of them, and T1 and T1(b/N) beside them
  *     columns.c    a row in text, CSV and JSON
  *     tables.c     rows -> stdout                         files.c      rows -> CSV and JSON
- *     modes.c      the first table: DP beside DDP         recorded.c   a trace replayed as it was recorded
+ *     recorded.c   a trace replayed as it was recorded
  *     pictures.c   a replayed timeline -> a trace file, or a CSV for a Gantt chart
  *
  * Everything here is computed from files: no time is measured, and every title says "replayed" and on which node. Times
@@ -143,9 +143,6 @@ extern const bench_column replay_row_columns[], replay_device_columns[], replay_
  * columns more. */
 enum { REPLAY_TIMES = 24 };
 void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit);
-
-/* Where both modes are replayed: their steps side by side, one row for each N. */
-ls_status replay_print_modes(const replay_rows *rows);
 
 ls_status replay_print(const replay_rows *rows);
 

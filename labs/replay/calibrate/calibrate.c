@@ -20,8 +20,9 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
     };
-    return BENCH_PARSE(table, "Measures what this machine's CPU devices reach and writes it as a node for build/replay.", argc,
-        argv, help);
+    return BENCH_PARSE(table,
+                       "Measures what this machine's CPU devices reach and writes it as a node for build/replay.",
+                       argc, argv, help);
 }
 /* clang-format on */
 

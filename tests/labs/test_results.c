@@ -178,11 +178,8 @@ static void make_model(bench_model *model, const bench_plan *plan) {
 
 /* What a bench of two models writes and prints, of which one row has failed and one has its own weights. */
 static void say_bench(const char *name, char *a, char *b, bool gpus) {
-    static const char *const names[] = {"dp_vs_ddp.csv",
-                                        "dp_vs_ddp_locked.csv",
-                                        "dp_vs_ddp_virtual.csv",
-                                        "dp_vs_ddp_replayed.csv",
-                                        NULL};
+    static const char *const names[] = {"dp_vs_ddp.csv", "dp_vs_ddp_locked.csv", "dp_vs_ddp_virtual.csv",
+                                        "dp_vs_ddp_replayed.csv", NULL};
     char mlp[] = "--models=mlp,convnet";
     assert_int_equal(bench_parse_words(&settings, mlp, a, b, NULL), LS_OK);
     settings.processors = 2;
@@ -230,14 +227,8 @@ static void test_comm(void **state) {
     (void)state;
     static const char *const names[] = {"comm.csv", "other.json", NULL};
     static comm_settings wanted;
-    char words[][40] = {"bench_comm",
-                        "--op=all_reduce,barrier",
-                        "--allreduce=ring,direct",
-                        "--n=2",
-                        "--sizes=8,64K",
-                        "--backend=all",
-                        "--buffers=both",
-                        "--cache=64K"},
+    char words[][40] = {"bench_comm",    "--op=all_reduce,barrier", "--allreduce=ring,direct", "--n=2",
+                        "--sizes=8,64K", "--backend=all",           "--buffers=both",          "--cache=64K"},
          *argv[9] = {NULL};
     bool help;
     comm_results *results;

@@ -51,8 +51,7 @@ static int make_files(void **state) {
           "ln -s ../t.csv links/csv && ln t.csv hard.csv && ln -s ../data/train-labels-idx1-ubyte.gz links/labels && "
           "ln -s new.json later.json && mkdir -p linked && ln -s ../node.json linked/replay.csv && ln -s comm.json "
           "linked/comm.csv && ln -s tables.md linked/tables.csv && ln -s dp_vs_ddp.json linked/dp_vs_ddp.csv && "
-          "ln -s ../peers.py linked/gpu_check.json && mkdir -p built/02 && printf "
-          "'number\\t02\\nfolder\\tlab\\ntitle\\tt\\n' >built/02/report.facts");
+          "ln -s ../peers.py linked/gpu_check.json");
     return 0;
 }
 
@@ -109,7 +108,6 @@ static const char *const refused[] = {
     "tables --tables 2 --out linked",
     "gpu_check --pytorch peers.py --out linked",
     "gpu_check --summary gpu.jsonl --reference gpu.jsonl",
-    "course_report --out built/02/report.facts --built built --code . 02",
     "grade --lab lab --student probe --reference probe --json probe",
     "grade --lab lab --student probe --reference probe --json lab/lab.conf",
 };

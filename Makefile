@@ -216,7 +216,7 @@ test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each pro
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
 
 # What opens no plug-in does not wait for them.
-PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads kernels launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
+PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
 OTHER_SRC  := $(filter tests/cuda/%,$(TEST_SRC)) $(filter-out $(PLAIN_SRC) tests/cuda/%,$(TEST_SRC))
 # Objects and programs in turn, so that make does not leave all linking for the end: object 4, program 1, object 5, program 2, ...
 in_turn     = $(filter-out x,$(subst @, ,$(join $(patsubst %.c,$(BUILD)/obj/%.o@,$(1)),x x x $(call programs_of,$(1)))))
@@ -271,7 +271,7 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
-GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),kernels kernels_edges kernels_products kernels_update layers layers_batchnorm conv2d half_numbers half_products half_layers scaling training modes),$(BUILD)/tests/test_cuda_$(test))
+GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),walk ops large reference layers batchnorm conv2d fused casts half_products half_layers optimizers scaler cuda_products cuda_training cuda_modes),$(BUILD)/tests/test_$(test))
 
 # Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
 ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush

@@ -98,7 +98,7 @@ cp /elsewhere/*.so build/lib/
 export CUDA_ON_CPU_DEVICES=1 LD_LIBRARY_PATH=/driver:/nowhere
 try '/usr/local/cuda-13.7/lib64' ./run.sh --look
 try ':/driver:/nowhere' ./run.sh --look
-try 'PASSED' ./run.sh --do build/tests/test_cuda_scaling
+try 'PASSED' ./run.sh --do build/tests/test_scaler
 try '' ./run.sh --do build/dp_train --device-kind cuda --single $short
 try '' ./run.sh --do build/ddp_train --device-kind cuda --spawn 2 $short
 # The check itself, by way of run.sh, which fails if anything is broken: its first stage
@@ -114,7 +114,7 @@ try '/wheels/nvidia/cu13/lib' ./run.sh --look
 # Each library is missed.
 for library in $(ls lib); do
     mv "lib/$library" /tmp/
-    refuse "$library" ./run.sh --do build/tests/test_cuda_scaling
+    refuse "$library" ./run.sh --do build/tests/test_scaler
     mv "/tmp/$library" lib/
 done
 echo "bundle-check: in a bare root the bundle trains on CPU devices and on CUDA's stand-in, and misses each of its $(ls lib | wc -l) libraries"

@@ -1,4 +1,5 @@
-/* What the files of this folder share; nobody else includes it. */
+/* What the files of this folder share; nobody else includes it, but tests/kernels/backends.c, which runs operations
+ * elsewhere. */
 #ifndef LS_DEVICE_DEVICE_INTERNAL_H
 #define LS_DEVICE_DEVICE_INTERNAL_H
 

@@ -184,14 +184,13 @@ static void tests_are_judged(void **state) {
 /* The program that walks all operations: red, so each operation and rung is asked by itself. */
 static void a_broken_operation_is_found(void **state) {
     (void)state;
-    const char *walk =
-        make_script("test_cuda_kernels",
-                    "case \"$LS_ONE_OPERATION $LS_ONE_RUNG\" in ' ' | 'gemm fast') " FAILS " ;; esac; " PASSES);
+    const char *walk = make_script("test_walk", "case \"$LS_ONE_OPERATION $LS_BACKEND\" in ' ' | 'gemm fast') " FAILS
+                                                " ;; esac; " PASSES);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), walk), 1);
-    expect_verdict("test_cuda_kernels", "broken", "a_sum: ended with exit status 1");
-    expect_verdict("test_cuda_kernels gemm fast", "broken", "a_sum: ended with exit status 1");
-    expect_verdict("test_cuda_kernels gemm naive", "held", "");
-    expect_verdict("test_cuda_kernels fill fast", "held", "");
+    expect_verdict("test_walk", "broken", "a_sum: ended with exit status 1");
+    expect_verdict("test_walk gemm fast", "broken", "a_sum: ended with exit status 1");
+    expect_verdict("test_walk gemm naive", "held", "");
+    expect_verdict("test_walk fill fast", "held", "");
     expect_in(p.err_text, "2 results are broken");
 }
 

@@ -14,11 +14,7 @@
 #include <string.h>
 
 #include "common/checkpoint/safetensors.h"
-#include "tests/base/scratch.h"
 #include "tests/kernels/fixture.h"
-
-#define GUARD_NBYTES 64
-#define GUARD_BYTE 0xa5
 
 struct block {
     unsigned char *begin;
@@ -38,69 +34,40 @@ static int compare_blocks(const void *left, const void *right) {
     return b_begin + (b->nbytes ? b->nbytes : 1) <= a_begin;
 }
 
-static ls_device *device;
 static ls_safetensors *golden;
-
-int kernel_setup(void **state) {
-    if (scratch_setup(state) != 0) return -1;
-    ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
-    return ls_device_open(&device, &options) == LS_OK ? 0 : -1;
-}
-
-static bool broken;
 
 static void free_block(void *node) {
     struct block *block = node;
-    for (size_t i = 0; i < GUARD_NBYTES; i++) {
-        unsigned char before = block->begin[i - GUARD_NBYTES], behind = block->begin[block->nbytes + i];
-        if (before != GUARD_BYTE || behind != GUARD_BYTE) broken = true;
-    }
     free(block->raw);
     free(block);
 }
 
-/* Whether a block had a guard that was written to. */
-static bool free_blocks(void) {
-    broken = false;
+void kernel_forget(void) {
     tdestroy(blocks, free_block);
     blocks = NULL;
-    if (broken) fprintf(stderr, "a kernel wrote beyond an array\n");
-    return broken;
-}
-
-int kernel_teardown(void **state) {
-    ls_device_close(device);
     ls_safetensors_close(golden);
     golden = NULL;
-    bool written = free_blocks();
-    return scratch_teardown(state) != 0 || written ? -1 : 0;
 }
-
-ls_stream *kernel_stream(void) { return ls_device_stream(device, LS_STREAM_COMPUTE); }
-
-void kernel_done(void) { assert_int_equal(ls_device_synchronize(device), LS_OK); }
 
 /* --- arrays ------------------------------------------------------------------------------------------------------ */
 
-static void *guarded(size_t nbytes, size_t offset_bytes) {
+static void *allocate(size_t nbytes, size_t offset_bytes) {
     struct block *block = malloc(sizeof *block);
     assert_non_null(block);
-    block->raw = malloc(nbytes + 2 * GUARD_NBYTES + 64 + offset_bytes);
+    block->raw = malloc(nbytes + 64 + offset_bytes);
     assert_non_null(block->raw);
-    uintptr_t aligned = ((uintptr_t)block->raw + GUARD_NBYTES + 63) / 64 * 64;
+    uintptr_t aligned = ((uintptr_t)block->raw + 63) / 64 * 64;
     block->begin = (unsigned char *)block->raw + (aligned - (uintptr_t)block->raw) + offset_bytes;
     block->nbytes = nbytes;
-    memset(block->begin - GUARD_NBYTES, GUARD_BYTE, GUARD_NBYTES);
     memset(block->begin, 0xff, nbytes);
-    memset(block->begin + nbytes, GUARD_BYTE, GUARD_NBYTES);
     assert_non_null(tsearch(block, &blocks, compare_blocks));
     return block->begin;
 }
 
-void *kernel_bytes(size_t nbytes) { return guarded(nbytes, 0); }
+void *kernel_bytes(size_t nbytes) { return allocate(nbytes, 0); }
 
 void *kernel_elements(ls_dtype dtype, size_t count) {
-    return guarded(count * ls_dtype_nbytes(dtype), ls_dtype_nbytes(dtype));
+    return allocate(count * ls_dtype_nbytes(dtype), ls_dtype_nbytes(dtype));
 }
 
 float *kernel_floats(size_t count) { return kernel_elements(LS_FP32, count); }
@@ -125,6 +92,10 @@ float *kernel_copy(const float *values, size_t count) {
     float *copy = kernel_floats(count);
     memcpy(copy, values, count * sizeof *copy);
     return copy;
+}
+
+int64_t *kernel_labels(const int64_t *values, size_t count) {
+    return memcpy(kernel_bytes(count * sizeof *values), values, count * sizeof *values);
 }
 
 void *kernel_rounded(ls_dtype dtype, const float *values, size_t count) {
@@ -178,9 +149,13 @@ static const ls_safetensor *find(const char *tensor, ls_safetensor_dtype dtype, 
     return found;
 }
 
-const float *kernel_golden(const char *tensor, size_t count) { return find(tensor, LS_SAFETENSOR_F32, count)->data; }
+float *kernel_golden(const char *tensor, size_t count) {
+    return kernel_copy(find(tensor, LS_SAFETENSOR_F32, count)->data, count);
+}
 
-const int64_t *kernel_golden_labels(size_t count) { return find("labels", LS_SAFETENSOR_I64, count)->data; }
+int64_t *kernel_golden_labels(size_t count) {
+    return kernel_labels(find("labels", LS_SAFETENSOR_I64, count)->data, count);
+}
 
 /* --- comparisons ------------------------------------------------------------------------------------------------- */
 

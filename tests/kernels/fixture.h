@@ -1,5 +1,4 @@
-/* A CPU device for each test of the kernels, arrays with guards around them, golden tensors and comparisons. Use with
- *     cmocka_unit_test_setup_teardown(test, kernel_setup, kernel_teardown) */
+/* Arrays for tests of the kernels, golden tensors and comparisons. backends.h runs the tests. */
 #ifndef TESTS_KERNELS_FIXTURE_H
 #define TESTS_KERNELS_FIXTURE_H
 
@@ -8,17 +7,13 @@
 
 #include "kernels/kernels.h"
 
-/* Opens the device; errors are kept for scratch_expect_error (tests/base/scratch.h). */
-int kernel_setup(void **state);
-/* Fails the test if a guard was overwritten or an error was reported that it did not expect. */
-int kernel_teardown(void **state);
-
+/* Operations that are put there run on the test's back-end (backends.h). */
 ls_stream *kernel_stream(void);
 
 /* Asserts that the enqueued call, and the work itself, succeeded. */
 void kernel_done(void);
 
-/* Memory until the end of the test, with guards before and behind. Bytes are aligned to 64 and all 0xff; floats, and
+/* Memory until the end of the test; operations read and write no other. Bytes are aligned to 64 and all 0xff; floats, and
  * elements of other types, begin one element past that, which no kernel may mind, and are NaN. */
 void *kernel_bytes(size_t nbytes);
 float *kernel_floats(size_t count);
@@ -28,6 +23,7 @@ float *kernel_random(size_t count, uint64_t seed);
 /* Whole numbers from -limit to limit, likewise: their products and sums are exact, in whatever order, below 2^24. */
 float *kernel_integers(size_t count, uint64_t seed, int limit);
 float *kernel_copy(const float *values, size_t count);
+int64_t *kernel_labels(const int64_t *values, size_t count);
 /* Arrays of LS_FP32, LS_FP16 or LS_BF16: floats rounded to that type, and such an array's values as floats. */
 void *kernel_rounded(ls_dtype dtype, const float *values, size_t count);
 float *kernel_widened(ls_dtype dtype, const void *values, size_t count);
@@ -36,11 +32,13 @@ float kernel_round(ls_dtype dtype, float value);
 /* Whether the address lies in one of these arrays, which begins there and has so many bytes. */
 bool kernel_find(const void *address, void **begin, size_t *nbytes);
 
+void kernel_forget(void); /* frees all of it; for backends.c */
+
 /* Opens tests/golden/NAME.safetensors until the end of the test or the next call. */
 void kernel_golden_open(const char *name);
-/* A tensor of that file; it must be there, of fp32, with `count` elements (0: any). */
-const float *kernel_golden(const char *tensor, size_t count);
-const int64_t *kernel_golden_labels(size_t count);
+/* A copy of a tensor of that file; it must be there, of fp32, with `count` elements. */
+float *kernel_golden(const char *tensor, size_t count);
+int64_t *kernel_golden_labels(size_t count);
 
 /* Asserts |got - want| <= atol + rtol |want| for every element; a NaN fails. */
 void kernel_expect_close(const char *what, const float *got, const float *want, size_t count, double rtol, double atol);

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "common/base/hash.h"
-
 const ls_dtype problem_dtypes[PROBLEM_DTYPES] = {LS_FP32, LS_FP16, LS_BF16};
 
 void problem_output(struct problem *p, void *memory, size_t nbytes) {
@@ -176,11 +174,4 @@ struct problem make_problem(ls_op_id id, int size, ls_dtype dtype) {
     case LS_OP_COUNT: break;
     }
     return problem;
-}
-
-uint64_t hash_of_outputs(const struct problem *problem) {
-    uint64_t hash = LS_HASH_SEED;
-    for (int i = 0; i < problem->output_count; i++)
-        hash = ls_hash(hash, problem->outputs[i].memory, problem->outputs[i].nbytes);
-    return hash;
 }

@@ -29,7 +29,4 @@ struct problem make_problem(ls_op_id id, int size, ls_dtype dtype);
 /* Whether the operation has activations; the others ignore `dtype`. */
 bool op_has_dtype(ls_op_id id);
 
-/* A hash of the outputs' bits. */
-uint64_t hash_of_outputs(const struct problem *problem);
-
 #endif

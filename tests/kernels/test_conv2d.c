@@ -1,5 +1,6 @@
-/* The three convolutions against seven nested loops, on random shapes: of floats within a tolerance, of halves made of
- * whole numbers exactly, for then nothing rounds but the result. */
+/* The three convolutions against seven nested loops: of floats within a tolerance, of halves made of whole numbers
+ * exactly, for then nothing rounds but the result. Any stride, padding, kernel and batch; all ways of GPUs (direct,
+ * unfolded, in pieces). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/kernels/fixture.h"
+#include "kernels/cuda/conv2d_plan.h"
+#include "tests/base/scratch.h"
+#include "tests/cuda/gpu.h"
+#include "tests/kernels/backends.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 struct sizes {
     int out_height, out_width;
@@ -87,109 +93,259 @@ static void expect(const char *what, ls_dtype dtype, const void *got, const doub
     }
 }
 
-/* dw and dbias are floats whatever the type, and added to 1 if halves are. */
+/* dw and dbias are floats whatever the type, and added to 1 if they accumulate. */
 static void expect_gradient(const char *what, ls_dtype dtype, const float *got, double *want, size_t count,
-                            double terms) {
-    for (size_t i = 0; i < count && dtype != LS_FP32; i++) {
-        if ((double)got[i] != want[i] + 1) fail_msg("%s[%zu] is %.9g, not %.9g", what, i, got[i], want[i] + 1);
-    }
+                            double terms, bool accumulate) {
+    for (size_t i = 0; i < count && accumulate; i++) want[i] += 1;
     if (dtype == LS_FP32) kernel_expect_sum(what, got, want, count, terms);
+    for (size_t i = 0; i < count && dtype != LS_FP32; i++) {
+        if ((double)got[i] != want[i]) fail_msg("%s[%zu] is %.9g, not %.9g", what, i, (double)got[i], want[i]);
+    }
 }
 
-static float *make_gradient(size_t count) {
-    float *gradient = kernel_floats(count);
-    for (size_t i = 0; i < count; i++) gradient[i] = 1;
-    return gradient;
+/* Arguments, and what an operation writes; void: elements of s.dtype. */
+struct convolution {
+    struct ls_conv2d_shape s;
+    struct sizes z;
+    float *bias_values;
+    const void *x, *w, *bias, *dy;
+    void *y, *dx;
+    float *dw, *dbias;
+    bool accumulate;
+};
+
+static struct convolution make(struct ls_conv2d_shape s, const float *x, const float *w, const float *dy,
+                               bool with_bias, bool accumulate) {
+    struct convolution c = {.s = s, .z = sizes_of(&s), .accumulate = accumulate};
+    size_t channels = (size_t)s.out_channels;
+    c.x = kernel_rounded(s.dtype, x, c.z.x), c.w = kernel_rounded(s.dtype, w, c.z.w);
+    c.dy = kernel_rounded(s.dtype, dy, c.z.y);
+    if (with_bias) c.bias_values = make_numbers(s.dtype, channels, 4);
+    if (with_bias) c.bias = kernel_rounded(s.dtype, c.bias_values, channels);
+    c.y = kernel_elements(s.dtype, c.z.y), c.dx = kernel_elements(s.dtype, c.z.x);
+    c.dw = kernel_floats(c.z.w), c.dbias = with_bias ? kernel_floats(channels) : NULL;
+    for (size_t i = 0; i < c.z.w && accumulate; i++) c.dw[i] = 1;
+    for (size_t i = 0; i < channels && with_bias && accumulate; i++) c.dbias[i] = 1;
+    return c;
 }
 
-static void run(const struct ls_conv2d_shape *s, const struct reference *r, bool with_bias) {
-    struct sizes z = sizes_of(s);
-    ls_dtype dtype = s->dtype;
-    size_t channels = (size_t)s->out_channels, plane = (size_t)(z.out_height * z.out_width);
-    float *bias = with_bias ? make_numbers(dtype, channels, 4) : NULL;
-    for (size_t i = 0; i < z.y && bias; i++) r->y[i] += (double)bias[i / plane % channels];
-    const void *x = kernel_rounded(dtype, r->x, z.x), *w = kernel_rounded(dtype, r->w, z.w);
-    const void *dy = kernel_rounded(dtype, r->dy, z.y), *b = bias ? kernel_rounded(dtype, bias, channels) : NULL;
-    void *y = kernel_elements(dtype, z.y), *dx = kernel_elements(dtype, z.x);
-    float *dw = make_gradient(z.w), *db = make_gradient(channels);
-    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, s)); /* full of NaN */
-    ls_stream *stream = kernel_stream();
-    ls_conv2d_forward(stream, *s, x, w, b, y, workspace);
+static void run(const struct convolution *c) {
+    ls_conv2d_forward(kernel_stream(), c->s, c->x, c->w, c->bias, c->y, NULL);
     kernel_done();
-    ls_conv2d_backward_data(stream, *s, dy, w, dx, workspace);
+    ls_conv2d_backward_data(kernel_stream(), c->s, c->dy, c->w, c->dx, NULL);
     kernel_done();
-    ls_conv2d_backward_weights(stream, *s, x, dy, dw, with_bias ? db : NULL, dtype != LS_FP32, workspace);
+    ls_conv2d_backward_weights(kernel_stream(), c->s, c->x, c->dy, c->dw, c->dbias, c->accumulate, NULL);
     kernel_done();
-    double area = s->kernel_h * s->kernel_w, pixels = (double)s->batch * (double)plane;
-    expect("y", dtype, y, r->y, z.y, 4 * s->in_channels * area);
-    expect("dx", dtype, dx, r->dx, z.x, 4 * s->out_channels * area);
-    expect_gradient("dw", dtype, dw, r->dw, z.w, 4 * pixels);
-    if (with_bias) expect_gradient("dbias", dtype, db, r->dbias, channels, 4 * pixels);
 }
 
-static void check_type(struct ls_conv2d_shape s, ls_dtype dtype, bool with_bias) {
+/* The same bits, wherever the arrays lie; only where they lie alike if a GPU may round as they lie. */
+static void expect_again(const struct convolution *c, const float *x, const float *w, const float *dy, int turn) {
+    struct convolution again = make(c->s, x, w, dy, c->bias, c->accumulate);
+    size_t each = ls_dtype_nbytes(c->s.dtype), channels = (size_t)c->s.out_channels;
+    kernel_align((kernel_alignment)((gpu_may_round("place") ? turn : turn + 1) % KERNEL_IN_TURN));
+    run(&again);
+    kernel_expect_same("y again", again.y, c->y, c->z.y * each);
+    kernel_expect_same("dx again", again.dx, c->dx, c->z.x * each);
+    kernel_expect_same("dw again", again.dw, c->dw, c->z.w * sizeof(float));
+    if (c->dbias) kernel_expect_same("dbias again", again.dbias, c->dbias, channels * sizeof(float));
+}
+
+/* `turn` varies what does not follow from the shape. */
+static void check(struct ls_conv2d_shape s, ls_dtype dtype, int turn) {
     s.dtype = dtype;
     struct sizes z = sizes_of(&s);
-    struct reference r = {make_numbers(dtype, z.x, 1),
-                          make_numbers(dtype, z.w, 2),
-                          make_numbers(dtype, z.y, 3),
-                          zeros(z.y),
-                          zeros(z.x),
-                          zeros(z.w),
-                          zeros((size_t)s.out_channels)};
+    float *x = make_numbers(dtype, z.x, 1), *w = make_numbers(dtype, z.w, 2), *dy = make_numbers(dtype, z.y, 3);
+    struct reference r = {x, w, dy, zeros(z.y), zeros(z.x), zeros(z.w), zeros((size_t)s.out_channels)};
+    struct convolution c = make(s, x, w, dy, turn % 4 != 3, turn % 3 == 2);
+    double area = s.kernel_h * s.kernel_w, plane = z.out_height * z.out_width, pixels = s.batch * plane;
     run_reference(&s, &r);
-    run(&s, &r, with_bias);
+    for (size_t i = 0; i < z.y && c.bias; i++)
+        r.y[i] += (double)c.bias_values[i / (size_t)plane % (size_t)s.out_channels];
+    kernel_align((kernel_alignment)(turn % KERNEL_IN_TURN));
+    run(&c);
+    expect("y", dtype, c.y, r.y, z.y, 4 * s.in_channels * area);
+    expect("dx", dtype, c.dx, r.dx, z.x, 4 * s.out_channels * area);
+    expect_gradient("dw", dtype, c.dw, r.dw, z.w, 4 * pixels, c.accumulate);
+    if (c.dbias) expect_gradient("dbias", dtype, c.dbias, r.dbias, (size_t)s.out_channels, 4 * pixels, c.accumulate);
+    if (turn % 2 == 0 && kernel_is_on(ON_FAST)) expect_again(&c, x, w, dy, turn);
     free(r.y), free(r.dx), free(r.dw), free(r.dbias);
 }
 
-static void check(const struct ls_conv2d_shape *s, bool with_bias) {
-    check_type(*s, LS_FP32, with_bias);
-    check_type(*s, LS_FP16, with_bias);
-    check_type(*s, LS_BF16, with_bias);
+/* --- shapes ------------------------------------------------------------------------------------------------------ */
+
+/* batch, in_channels, in_height, in_width, out_channels, kernel_h, kernel_w, stride, padding */
+static const int direct_shapes[][9] = {
+    {2, 1, 28, 28, 16, 5, 5, 1, 2}, {1, 16, 14, 14, 32, 5, 5, 1, 2}, {7, 5, 6, 7, 4, 3, 3, 1, 1},
+    {1, 2, 5, 41, 17, 5, 5, 1, 4},  {1, 3, 45, 3, 1, 3, 3, 1, 2},    {33, 1, 3, 3, 2, 3, 3, 1, 0},
+    {2, 18, 5, 9, 31, 3, 3, 1, 1},  {1, 1, 36, 36, 3, 3, 3, 1, 1},   {0, 3, 5, 5, 4, 5, 5, 1, 2},
+    {2, 4, 5, 5, 9, 5, 5, 1, 0},    {3, 2, 1, 1, 3, 3, 3, 1, 1},     {1, 2, 8, 40, 5, 5, 5, 1, 2},
+};
+/* What only larger ones meet; in one turn each, as they differ from the others by how they are cut alone. */
+static const int large_direct_shapes[][9] = {
+    /* weights' gradients: shares of several images and groups, of several strips, of chunks that memory limits;
+     * images: enough threads for four channels each */
+    {34, 17, 3, 5, 30, 3, 3, 1, 1}, {140, 2, 1, 3, 5, 5, 5, 1, 3},   {5, 2, 13, 70, 5, 3, 3, 1, 0},
+    {26, 1, 28, 9, 3, 5, 5, 1, 2},  {1, 2120, 31, 1, 1, 3, 3, 1, 1}, {33, 6, 9, 5, 17, 5, 5, 1, 2},
+};
+static const int unfolded_shapes[][9] = {
+    {2, 17, 5, 6, 33, 1, 1, 1, 0}, {1, 2, 4, 4, 3, 1, 1, 2, 3},   {1, 4, 4, 5, 34, 3, 3, 1, 1},
+    {0, 3, 5, 5, 4, 2, 3, 1, 1},   {2, 3, 11, 9, 8, 3, 3, 2, 1},  {3, 1, 20, 20, 2, 4, 4, 1, 3},
+    {33, 1, 4, 3, 2, 2, 2, 1, 0},  {2, 2, 6, 6, 40, 5, 5, 1, 2},  {1, 3, 3, 3, 5, 3, 3, 1, 3},
+    {2, 1, 17, 18, 3, 5, 5, 3, 2}, {1, 1, 40, 33, 1, 1, 1, 1, 0}, {1, 2, 3, 300, 2, 2, 5, 1, 2},
+};
+
+static struct ls_conv2d_shape shape_of(const int *s) {
+    return (struct ls_conv2d_shape){s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], LS_FP32};
 }
 
-static void chosen_shapes(void **state) {
+static const ls_dtype types[] = {LS_FP32, LS_FP16, LS_BF16, LS_FP32};
+
+static void check_all(const int (*shapes)[9], size_t count) {
+    for (size_t i = 0; i < count; i++)
+        for (int turn = 0; turn < 4; turn++) check(shape_of(shapes[i]), types[turn], (int)i + turn);
+}
+
+static void direct(void **state) {
     (void)state;
-    static const struct ls_conv2d_shape shapes[] = {
-        {2, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32}, {1, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32},
-        {2, 17, 5, 6, 33, 1, 1, 1, 0, LS_FP32},  {1, 2, 4, 4, 3, 1, 1, 2, 3, LS_FP32},
-        {1, 48, 4, 4, 64, 3, 3, 1, 1, LS_FP32},  {0, 3, 5, 5, 4, 3, 3, 1, 1, LS_FP32},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i % 2 == 0);
+    check_all(direct_shapes, COUNT(direct_shapes));
+}
+
+static void large_direct(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(large_direct_shapes); i++) {
+        check(shape_of(large_direct_shapes[i]), LS_FP32, (int)i);
+        check(shape_of(large_direct_shapes[i]), types[1 + i % 2], (int)i + 1);
+    }
+}
+
+static void unfolded(void **state) {
+    (void)state;
+    check_all(unfolded_shapes, COUNT(unfolded_shapes));
 }
 
 static void random_shapes(void **state) {
     (void)state;
+    static const int batches[] = {1, 2, 7, 33, 0};
     uint64_t x = 88172645463325252u;
-    for (int i = 0; i < 120; i++) {
-        int r[9];
+    for (int i = 0; i < 240; i++) {
+        int r[9], narrow = i % 2;
         for (int k = 0; k < 9; k++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             r[k] = (int)(x >> 40);
         }
-        struct ls_conv2d_shape s = {1 + r[0] % 3, 1 + r[1] % 9, 1 + r[2] % 11, 1 + r[3] % 11, 1 + r[4] % 35,
-                                    1 + r[5] % 5, 1 + r[6] % 5, 1 + r[7] % 3,  r[8] % 4,      LS_FP32};
-        bool fits = s.in_height + 2 * s.padding >= s.kernel_h && s.in_width + 2 * s.padding >= s.kernel_w;
-        if (fits) check(&s, i % 2 == 0);
+        struct ls_conv2d_shape s = {narrow ? batches[r[0] % 5] : 1 + r[0] % 3,
+                                    1 + r[1] % (narrow ? 5 : 9),
+                                    1 + r[2] % 11,
+                                    1 + r[3] % 11,
+                                    1 + r[4] % (narrow ? 6 : 35),
+                                    1 + r[5] % 5,
+                                    1 + r[6] % 5,
+                                    1 + r[7] % 3,
+                                    r[8] % 4,
+                                    LS_FP32};
+        if (i % 3 == 0)
+            s.kernel_h = s.kernel_w = 3 + r[5] % 2 * 2, s.stride = 1; /* what goes directly is rare otherwise */
+        if (s.in_height + 2 * s.padding < s.kernel_h || s.in_width + 2 * s.padding < s.kernel_w) continue;
+        for (int t = 0; t < 3; t++)
+            if (kernel_is_on(ON_BEST) || i / 2 % 3 == t) check(s, types[t], i);
     }
 }
+
+/* Convolutions of halves are those of floats with the same values, rounded at the end: the same bits. */
+static void check_rounding(const int *shape, ls_dtype dtype) {
+    struct ls_conv2d_shape s = shape_of(shape);
+    struct sizes z = sizes_of(&s);
+    s.dtype = dtype;
+    struct convolution half =
+        make(s, kernel_random(z.x, 1), kernel_random(z.w, 2), kernel_random(z.y, 3), false, false);
+    s.dtype = LS_FP32;
+    struct convolution wide = make(s, kernel_widened(dtype, half.x, z.x), kernel_widened(dtype, half.w, z.w),
+                                   kernel_widened(dtype, half.dy, z.y), false, false);
+    run(&half);
+    run(&wide);
+    kernel_expect_same("y", half.y, kernel_rounded(dtype, wide.y, z.y), z.y * sizeof(uint16_t));
+    kernel_expect_same("dx", half.dx, kernel_rounded(dtype, wide.dx, z.x), z.x * sizeof(uint16_t));
+}
+
+static void halves_are_floats_rounded_once(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(direct_shapes); i += 2) check_rounding(direct_shapes[i], types[1 + i / 2 % 2]);
+    for (size_t i = 0; i < COUNT(large_direct_shapes); i += 2)
+        check_rounding(large_direct_shapes[i], types[1 + i / 2 % 2]);
+}
+
+/* More samples than are unfolded at a time: 61 in two pieces, the second one smaller (test_conv2d_plans.c). */
+static void a_batch_in_pieces(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        struct ls_conv2d_shape s = {61, 64, 16, 16, 3, 4, 4, 1, 2, t ? LS_BF16 : LS_FP32};
+        struct sizes z = sizes_of(&s);
+        struct ls_cuda_conv2d_plan plan;
+        assert_true(ls_cuda_conv2d_make_plan(&s, LS_CUDA_CONV2D_UNFOLDED_NBYTES, &plan) && plan.samples == 31);
+        const float *x = kernel_random(z.x, 1), *w = kernel_random(z.w, 2), *dy = kernel_random(z.y, 3);
+        struct convolution want = make(s, x, w, dy, true, true), got = make(s, x, w, dy, true, true);
+        kernel_use_best(true);
+        run(&want);
+        kernel_use_best(false);
+        run(&got);
+        double unit = t ? 0x1p-7 : 0, pixels = 61 * 17 * 17;
+        kernel_expect_close("y", kernel_widened(s.dtype, got.y, z.y), kernel_widened(s.dtype, want.y, z.y), z.y, unit,
+                            1e-6 * (1 + 4 * sqrt(64 * 16)));
+        kernel_expect_close("dx", kernel_widened(s.dtype, got.dx, z.x), kernel_widened(s.dtype, want.dx, z.x), z.x,
+                            unit, 1e-6 * (1 + 4 * sqrt(3 * 16)));
+        kernel_expect_close("dw", got.dw, want.dw, z.w, 0, 1e-6 * (1 + 4 * sqrt(pixels)));
+        kernel_expect_close("dbias", got.dbias, want.dbias, 3, 0, 1e-6 * (1 + 4 * sqrt(pixels)));
+    }
+}
+
+/* --- what rounding and shapes may be ------------------------------------------------------------------------------ */
 
 /* Beyond the largest half lies infinity; a NaN reaches what it touches, and nothing else. */
 static void overflow_and_nan(void **state) {
     (void)state;
     struct ls_conv2d_shape s = {1, 1, 1, 3, 1, 1, 1, 1, 0, LS_FP16};
     const float x[] = {279.75f, -280, NAN}, w = 234, want[] = {65472, -INFINITY, NAN};
-    void *y = kernel_elements(LS_FP16, 3), *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
-    ls_conv2d_forward(kernel_stream(), s, kernel_rounded(LS_FP16, x, 3), kernel_rounded(LS_FP16, &w, 1), NULL, y,
-                      workspace);
+    void *y = kernel_elements(LS_FP16, 3);
+    ls_conv2d_forward(kernel_stream(), s, kernel_rounded(LS_FP16, x, 3), kernel_rounded(LS_FP16, &w, 1), NULL, y, NULL);
     kernel_done();
     const float *got = kernel_widened(LS_FP16, y, 3);
     assert_true(got[0] == want[0] && got[1] == want[1] && isnan(got[2]));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
+static void no_output_is_an_error(void **state) {
+    (void)state;
+    static const struct ls_conv2d_shape bad[] = {
+        {1, 1, 3, 3, 1, 5, 3, 1, 0, LS_FP32},          /* the kernel is taller than the padded image */
+        {1, 1, 3, 3, 1, 3, 4, 1, 0, LS_FP32},          /* and wider */
+        {1, 1, 2, 9, 1, 3, 3, 1, 0, LS_FP32},          /* no room for it */
+        {1, 1, 9, 9, 1, 3, 3, 1, -1, LS_FP32},         /* less than no padding */
+        {1, 0, 3, 3, 1, 3, 3, 1, 0, LS_FP32},          /* no channels */
+        {1, 1, 3, 3, 1, 3, 3, 0, 0, LS_FP32},          /* no stride */
+        {1, 4000, 4000, 4000, 1, 3, 3, 1, 0, LS_FP32}, /* one image is too large */
+        {1, 1, 30000, 30000, 1000, 1, 1, 1, 0, LS_FP32},
+    };
+    float *v = kernel_random(4, 1), *out = kernel_random(4, 2);
+    for (size_t i = 0; i < COUNT(bad) * 3; i++) {
+        struct ls_conv2d_shape s = bad[i / 3];
+        assert_int_equal(ls_conv2d_workspace_nbytes(kernel_device_kind(), &s), 0);
+        if (i % 3 == 0) ls_conv2d_forward(kernel_stream(), s, v, v, v, out, NULL);
+        if (i % 3 == 1) ls_conv2d_backward_data(kernel_stream(), s, v, v, out, NULL);
+        if (i % 3 == 2) ls_conv2d_backward_weights(kernel_stream(), s, v, v, out, out, false, NULL);
+        assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
+        scratch_expect_error("has no output", "conv2d of a");
+    }
+}
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(chosen_shapes), TEST(random_shapes), TEST(overflow_and_nan)};
-    return cmocka_run_group_tests_name("conv2d", tests, NULL, NULL);
+    static const struct kernel_test tests[] = {
+        TEST(direct),
+        TEST_ON(ON_BEST | ON_GPUS, large_direct),
+        TEST(unfolded),
+        TEST_ON(EACH_ONCE, random_shapes),
+        TEST_ON(ON_FAST, halves_are_floats_rounded_once),
+        TEST_ON(ON_FAST, a_batch_in_pieces),
+        TEST(overflow_and_nan),
+        TEST(no_output_is_an_error),
+    };
+    return RUN_EVERYWHERE("conv2d", tests);
 }

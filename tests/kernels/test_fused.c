@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/backends.h"
 
 static const struct {
     size_t rows, columns;
@@ -45,7 +45,7 @@ static void add_bias_relu_is_add_bias_and_relu(void **state) {
 
 static void add_bias_relu_by_hand(void **state) {
     (void)state;
-    float y[] = {1, -2, NAN, -0.5f, 3, 2}, bias[] = {-3, 4, 1};
+    float *y = kernel_copy((float[]){1, -2, NAN, -0.5f, 3, 2}, 6), *bias = kernel_copy((float[]){-3, 4, 1}, 3);
     const float want[] = {0, 2, NAN, 0, 7, 3};
     ls_add_bias_relu(kernel_stream(), LS_FP32, y, bias, 2, 3);
     kernel_done();
@@ -76,12 +76,13 @@ static void relu_bias_gradient_is_relu_backward_and_bias_gradient(void **state) 
 
 static void relu_bias_gradient_by_hand(void **state) {
     (void)state;
-    float dy[] = {1, 2, 4, 8, 16, 32}, dbias[] = {100, 100};
-    const float y[] = {1, 0, -1, 2, 3, NAN}, want_dy[] = {1, 0, 0, 8, 16, 32}, want[] = {117, 140};
+    float *dy = kernel_copy((float[]){1, 2, 4, 8, 16, 32}, 6), *dbias = kernel_copy((float[]){100, 100}, 2);
+    const float *y = kernel_copy((float[]){1, 0, -1, 2, 3, NAN}, 6);
+    const float want_dy[] = {1, 0, 0, 8, 16, 32}, want[] = {117, 140};
     ls_relu_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, y, 3, 2, true);
     kernel_done();
-    kernel_expect_same("dy", dy, want_dy, sizeof dy);
-    kernel_expect_same("dbias", dbias, want, sizeof dbias);
+    kernel_expect_same("dy", dy, want_dy, sizeof want_dy);
+    kernel_expect_same("dbias", dbias, want, sizeof want);
 }
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
@@ -90,12 +91,12 @@ enum { TENSORS = 7 };
 static const size_t counts[TENSORS] = {0, 1, LS_UPDATE_CHUNK, 0, LS_UPDATE_CHUNK + 1, 13, 0};
 
 struct list {
-    struct ls_update_tensor tensors[TENSORS];
+    struct ls_update_tensor *tensors;
     size_t chunks, total;
 };
 
 static struct list make_list(bool moments) {
-    struct list list = {.chunks = 0};
+    struct list list = {.tensors = kernel_bytes(TENSORS * sizeof *list.tensors)};
     for (uint64_t i = 0; i < TENSORS; i++) {
         size_t count = counts[i];
         float *second = kernel_random(count, 30 + i);
@@ -121,27 +122,29 @@ static void expect_same_lists(const struct list *got, const struct list *want) {
     }
 }
 
-static struct ls_update_state make_state(double step, float found_inf) {
-    return (struct ls_update_state){.learning_rate = 0.1,
-                                    .step = step,
-                                    .found_inf = found_inf,
-                                    .gradient_factor = 1,
-                                    .step_size = 0.3f,
-                                    .bias2_sqrt = 0.2f};
+static struct ls_update_state *make_state(double step, float found_inf) {
+    struct ls_update_state *state = memset(kernel_bytes(sizeof *state), 0, sizeof *state);
+    *state = (struct ls_update_state){.learning_rate = 0.1,
+                                      .step = step,
+                                      .found_inf = found_inf,
+                                      .gradient_factor = step > 2 ? 0.7f : 1,
+                                      .step_size = 0.3f,
+                                      .bias2_sqrt = 0.2f};
+    return state;
 }
 
-static void check_sgd_list(struct ls_sgd_rule rule, struct ls_update_state state) {
+static void check_sgd_list(struct ls_sgd_rule rule, struct ls_update_state *state) {
     struct list one_by_one = make_list(rule.momentum != 0), list = make_list(rule.momentum != 0);
     for (int i = 0; i < TENSORS; i++) {
         struct ls_update_tensor *t = &one_by_one.tensors[i];
-        ls_sgd(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->count);
+        ls_sgd(kernel_stream(), rule, state, t->parameter, t->gradient, t->first, t->count);
         kernel_done();
     }
-    ls_sgd_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total);
+    ls_sgd_list(kernel_stream(), rule, state, list.tensors, TENSORS, list.chunks, list.total);
     kernel_done();
     expect_same_lists(&list, &one_by_one);
     bool untouched = memcmp(list.tensors[5].parameter, kernel_random(13, 15), 13 * sizeof(float)) == 0;
-    assert_int_equal(untouched, state.found_inf != 0);
+    assert_int_equal(untouched, state->found_inf != 0);
 }
 
 static void sgd_list_is_sgd_for_each(void **state) {
@@ -153,21 +156,22 @@ static void sgd_list_is_sgd_for_each(void **state) {
     check_sgd_list(nesterov, make_state(2, 0));
     check_sgd_list(dampened, make_state(2, 0));
     check_sgd_list(dampened, make_state(2, 1));
+    check_sgd_list(nesterov, make_state(3, 0));
 }
 
-static void check_adam_list(bool decoupled, struct ls_update_state state) {
+static void check_adam_list(bool decoupled, struct ls_update_state *state) {
     struct ls_adam_rule rule = {0.9, 0.999, 1e-8, 0.01, decoupled};
     struct list one_by_one = make_list(true), list = make_list(true);
     for (int i = 0; i < TENSORS; i++) {
         struct ls_update_tensor *t = &one_by_one.tensors[i];
-        ls_adam(kernel_stream(), rule, &state, t->parameter, t->gradient, t->first, t->second, t->count);
+        ls_adam(kernel_stream(), rule, state, t->parameter, t->gradient, t->first, t->second, t->count);
         kernel_done();
     }
-    ls_adam_list(kernel_stream(), rule, &state, list.tensors, TENSORS, list.chunks, list.total);
+    ls_adam_list(kernel_stream(), rule, state, list.tensors, TENSORS, list.chunks, list.total);
     kernel_done();
     expect_same_lists(&list, &one_by_one);
     bool untouched = memcmp(list.tensors[5].parameter, kernel_random(13, 15), 13 * sizeof(float)) == 0;
-    assert_int_equal(untouched, state.found_inf != 0);
+    assert_int_equal(untouched, state->found_inf != 0);
 }
 
 static void adam_list_is_adam_for_each(void **state) {
@@ -175,21 +179,20 @@ static void adam_list_is_adam_for_each(void **state) {
     check_adam_list(false, make_state(2, 0));
     check_adam_list(true, make_state(2, 0));
     check_adam_list(true, make_state(2, 1));
+    check_adam_list(true, make_state(3, 0));
 }
 
 static void an_empty_list_is_nothing(void **state) {
     (void)state;
-    struct ls_update_state update = make_state(2, 0);
-    ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, &update, NULL, 0, 0, 0);
+    struct ls_update_state *update = make_state(2, 0);
+    ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, update, NULL, 0, 0, 0);
     kernel_done();
-    ls_adam_list(kernel_stream(), (struct ls_adam_rule){0.9, 0.999, 1e-8, 0, false}, &update, NULL, 0, 0, 0);
+    ls_adam_list(kernel_stream(), (struct ls_adam_rule){0.9, 0.999, 1e-8, 0, false}, update, NULL, 0, 0, 0);
     kernel_done();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    static const struct kernel_test tests[] = {
         TEST(add_bias_relu_is_add_bias_and_relu),
         TEST(add_bias_relu_by_hand),
         TEST(relu_bias_gradient_is_relu_backward_and_bias_gradient),
@@ -198,5 +201,5 @@ int main(void) {
         TEST(adam_list_is_adam_for_each),
         TEST(an_empty_list_is_nothing),
     };
-    return cmocka_run_group_tests_name("fused operations", tests, NULL, NULL);
+    return RUN_EVERYWHERE("fused operations", tests);
 }

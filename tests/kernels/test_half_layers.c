@@ -1,5 +1,6 @@
-/* Batch norm and max-pooling in half precision against the same kernels in fp32 on the widened values: results are
- * those, rounded once; statistics and gradients of parameters are fp32 and have the same bits. */
+/* Batch norm and max-pooling of fp16 and bf16: to the bit what the operation makes of the same values in fp32, rounded
+ * once; statistics and gradients of parameters are fp32 and have the same bits. Every element that there is, infinities
+ * and NaNs included, and what a ReLU behind batch norm lets through. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,221 +10,168 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
-#include "tests/kernels/fixture.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "tests/base/scratch.h"
+#include "tests/kernels/batchnorm_runs.h"
 
 static const ls_dtype halves[] = {LS_FP16, LS_BF16};
 
-/* --- conversions --------------------------------------------------------------------------------------------------- */
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static float widen(ls_dtype dtype, uint16_t half) {
-    return dtype == LS_FP16 ? ls_fp16_to_float(half) : ls_bf16_to_float(half);
-}
-
-static uint16_t narrow(ls_dtype dtype, float value) {
-    return dtype == LS_FP16 ? ls_fp16_from_float(value) : ls_bf16_from_float(value);
-}
-
-/* All halves, and of floats those whose rounding is near a tie, with one build's kernels. */
-static void check_build(const struct ls_kernels *build, ls_dtype dtype) {
-    enum { PATTERNS = 65536 };
-    static const uint16_t ends[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
-    uint16_t *x = kernel_elements(dtype, PATTERNS), *back = kernel_elements(dtype, PATTERNS);
-    float *y = kernel_floats(PATTERNS);
-    for (int i = 0; i < PATTERNS; i++) x[i] = (uint16_t)i;
-    assert_int_equal(build->cast(&(struct ls_cast_arguments){LS_FP32, y, dtype, x, PATTERNS}), LS_OK);
-    for (int i = 0; i < PATTERNS; i++) {
-        if (ls_float_bits(y[i]) == ls_float_bits(widen(dtype, x[i]))) continue;
-        fail_msg("%s, %s: %#x becomes %a", build->name, ls_dtype_name(dtype), (unsigned)i, (double)y[i]);
-    }
-    for (size_t e = 0; e < COUNT(ends); e++) {
-        for (uint32_t i = 0; i < PATTERNS; i++) y[i] = ls_float_of_bits(i << 16 | ends[e]);
-        assert_int_equal(build->cast(&(struct ls_cast_arguments){dtype, back, LS_FP32, y, PATTERNS}), LS_OK);
-        for (int i = 0; i < PATTERNS; i++) {
-            if (back[i] == narrow(dtype, y[i])) continue;
-            fail_msg("%s, %s: %a becomes %#x", build->name, ls_dtype_name(dtype), (double)y[i], (unsigned)back[i]);
-        }
-    }
-}
-
-#if defined(__x86_64__)
-extern const struct ls_kernels ls_cpu_kernels_v2, ls_cpu_kernels_v3;
-#endif
-
-static void every_build_converts_alike(void **state) {
-    (void)state;
-    for (size_t d = 0; d < COUNT(halves); d++) {
-        check_build(ls_cpu_kernels(), halves[d]);
-#if defined(__x86_64__)
-        check_build(&ls_cpu_kernels_v2, halves[d]);
-        if (strcmp(ls_cpu_kernels()->name, "v4") == 0) check_build(&ls_cpu_kernels_v3, halves[d]);
-#endif
-    }
-}
-
-/* Rows that end anywhere; what lies behind them is guarded. */
-static void rows_of_any_length_are_converted(void **state) {
-    (void)state;
-    for (size_t d = 0; d < COUNT(halves); d++) {
-        for (size_t count = 0; count < 70; count++) {
-            float *x = kernel_random(count, count), *wide = kernel_floats(count);
-            uint16_t *y = kernel_elements(halves[d], count);
-            ls_cast(kernel_stream(), halves[d], y, LS_FP32, x, count);
-            kernel_done();
-            ls_cast(kernel_stream(), LS_FP32, wide, halves[d], y, count);
-            kernel_done();
-            kernel_expect_same("narrowed", y, kernel_rounded(halves[d], x, count), count * sizeof *y);
-            kernel_expect_same("widened", wide, kernel_widened(halves[d], y, count), count * sizeof *wide);
-        }
-    }
-}
-
-/* --- batch norm ----------------------------------------------------------------------------------------------------- */
-
-enum { CHANNELS = 3, BATCH = 4 };
-
-/* One run of every operation; activations are of s.dtype, `numbers` are fp32. */
-struct pass {
-    struct ls_batchnorm_shape s;
-    size_t count;
-    void *x, *dy;        /* inputs */
-    float *gamma, *beta; /* likewise */
-    void *trained, *evaluated, *normalized, *dx, *input_gradient;
-    float *numbers; /* mean, invstd, running mean and variance, dgamma and dbeta, sums, dgamma and dbeta of them */
-    double *statistics;
+static const struct {
+    const char *name;
+    ls_status (*run)(struct batchnorm *b);
+} operations[] = {
+    {"train", batchnorm_train},
+    {"backward", batchnorm_backward},
+    {"statistics", batchnorm_statistics},
+    {"merge", batchnorm_merge},
+    {"normalize", batchnorm_normalize},
+    {"sums", batchnorm_sums},
+    {"input_gradient", batchnorm_input_gradient},
+    {"eval", batchnorm_eval},
 };
 
-enum { MEAN, INVSTD, RUNNING_MEAN, RUNNING_VAR, DGAMMA, DBETA, SUMS, SUMS_DGAMMA = SUMS + 2, SUMS_DBETA, NUMBERS };
+/* --- batch norm: the same in fp32, rounded ------------------------------------------------------------------------ */
 
-static float *number(const struct pass *p, int which) { return p->numbers + which * CHANNELS; }
+/* With y and dx as they are before the first operation writes them. */
+static struct batchnorm make_halves(struct ls_batchnorm_shape s, bool accumulate) {
+    struct batchnorm b = batchnorm_make(s, 3, accumulate);
+    memcpy(b.y, b.x, ls_batchnorm_nbytes(&s));
+    memcpy(b.dx, b.dy, ls_batchnorm_nbytes(&s));
+    return b;
+}
 
-/* x and dy are given in halves, and are widened if `dtype` is fp32. */
-static struct pass make_pass(ls_dtype dtype, ls_dtype half, const float *x, const float *dy, int plane, bool relu) {
-    struct pass p = {.s = {BATCH, CHANNELS, plane, 0.1f, 1e-5f, relu, dtype}};
-    p.count = ls_batchnorm_count(&p.s);
-    p.x = kernel_rounded(half, x, p.count);
-    p.dy = kernel_rounded(half, dy, p.count);
-    if (dtype == LS_FP32) {
-        p.x = kernel_widened(half, p.x, p.count);
-        p.dy = kernel_widened(half, p.dy, p.count);
+static struct batchnorm make_twin(const struct batchnorm *half) {
+    struct ls_batchnorm_shape s = half->s;
+    s.dtype = LS_FP32;
+    struct batchnorm b = batchnorm_make(s, 3, half->accumulate);
+    b.x = kernel_widened(half->s.dtype, half->x, b.count);
+    b.y = kernel_widened(half->s.dtype, half->x, b.count);
+    b.dy = kernel_widened(half->s.dtype, half->dy, b.count);
+    b.dx = kernel_widened(half->s.dtype, half->dy, b.count);
+    return b;
+}
+
+/* `exactly`, or within 1e-5 and a unit of the half's last place. */
+static void expect_twins(const char *operation, const struct batchnorm *half, const struct batchnorm *wide,
+                         bool exactly) {
+    ls_dtype dtype = half->s.dtype;
+    size_t n = half->count, c = half->channels;
+    double unit = dtype == LS_FP16 ? 0x1p-10 : 0x1p-7;
+    const struct {
+        const char *name;
+        const void *got, *want;
+        size_t count;
+    } arrays[] = {
+        {"y", half->y, wide->y, n},
+        {"dx", half->dx, wide->dx, n},
+        {"mean", half->mean, wide->mean, c},
+        {"invstd", half->invstd, wide->invstd, c},
+        {"running_mean", half->running_mean, wide->running_mean, c},
+        {"running_var", half->running_var, wide->running_var, c},
+        {"dgamma", half->dgamma, wide->dgamma, c},
+        {"dbeta", half->dbeta, wide->dbeta, c},
+        {"sums", half->sums, wide->sums, 2 * c},
+        {"statistics", half->statistics, wide->statistics, 2 * ls_batchnorm_statistics_count(&half->s)},
+        {"m", half->m, wide->m, 2},
+    };
+    for (size_t i = 0; i < COUNT(arrays); i++) {
+        bool elements = i < 2;
+        size_t count = arrays[i].count;
+        char what[100];
+        snprintf(what, sizeof what, "%s's %s (%s)", operation, arrays[i].name, ls_dtype_name(dtype));
+        if (exactly && elements)
+            kernel_expect_same(what, arrays[i].got, kernel_rounded(dtype, arrays[i].want, count), count * 2);
+        if (exactly && !elements) kernel_expect_same(what, arrays[i].got, arrays[i].want, count * sizeof(float));
+        if (!exactly && elements)
+            kernel_expect_close(what, kernel_widened(dtype, arrays[i].got, count), arrays[i].want, count, unit, 1e-5);
+        if (!exactly && i >= 2 && i < 9) kernel_expect_close(what, arrays[i].got, arrays[i].want, count, 1e-5, 1e-5);
     }
-    p.gamma = kernel_random(CHANNELS, 3);
-    p.beta = kernel_random(CHANNELS, 4);
-    p.trained = kernel_elements(dtype, p.count);
-    p.evaluated = kernel_elements(dtype, p.count);
-    p.normalized = kernel_elements(dtype, p.count);
-    p.dx = kernel_elements(dtype, p.count);
-    p.numbers = kernel_random(NUMBERS * CHANNELS, 5);
-    for (int c = 0; c < CHANNELS; c++) number(&p, RUNNING_VAR)[c] = 0.5f;
-    p.statistics = kernel_bytes(ls_batchnorm_statistics_count(&p.s) * sizeof *p.statistics);
-    return p;
 }
 
-static void run(struct pass *p, bool accumulate) {
-    ls_stream *stream = kernel_stream();
-    const float *mean = number(p, MEAN), *invstd = number(p, INVSTD);
-    double *count = kernel_bytes(sizeof *count);
-    *count = 2.5 * BATCH * p->s.plane; /* as if other ranks had values too */
-    ls_batchnorm_eval(stream, p->s, p->evaluated, p->x, p->gamma, p->beta, number(p, RUNNING_MEAN),
-                      number(p, RUNNING_VAR));
-    kernel_done();
-    ls_batchnorm_train(stream, p->s, p->trained, p->x, p->gamma, p->beta, number(p, MEAN), number(p, INVSTD),
-                       number(p, RUNNING_MEAN), number(p, RUNNING_VAR));
-    kernel_done();
-    ls_batchnorm_statistics(stream, p->s, p->statistics, p->x);
-    kernel_done();
-    ls_batchnorm_normalize(stream, p->s, p->normalized, p->x, p->gamma, p->beta, mean, invstd);
-    kernel_done();
-    ls_batchnorm_backward(stream, p->s, p->dx, number(p, DGAMMA), number(p, DBETA), p->dy, p->x, p->gamma, p->beta,
-                          mean, invstd, accumulate);
-    kernel_done();
-    ls_batchnorm_sums(stream, p->s, number(p, SUMS), number(p, SUMS_DGAMMA), number(p, SUMS_DBETA), p->dy, p->x,
-                      p->gamma, p->beta, mean, invstd, accumulate);
-    kernel_done();
-    p->input_gradient = p->dy; /* dx may be dy */
-    ls_batchnorm_input_gradient(stream, p->s, p->input_gradient, p->dy, p->x, p->gamma, p->beta, mean, invstd,
-                                number(p, SUMS), count);
-    kernel_done();
+/* Operations from the first on. What an operation has not written yet is NaN in both. */
+static void check(struct ls_batchnorm_shape s, bool accumulate, bool exactly) {
+    struct batchnorm half = make_halves(s, accumulate), wide = make_twin(&half);
+    for (size_t i = 0; i < COUNT(operations); i++) {
+        assert_int_equal(operations[i].run(&half), LS_OK);
+        assert_int_equal(operations[i].run(&wide), LS_OK);
+        if (exactly || i + 1 == COUNT(operations)) expect_twins(operations[i].name, &half, &wide, exactly);
+    }
 }
 
-static void expect_rounded(const char *what, const struct pass *half, const void *got, const void *want) {
-    kernel_expect_same(what, got, kernel_rounded(half->s.dtype, want, half->count), half->count * sizeof(uint16_t));
-}
-
-static void check_batchnorm(ls_dtype dtype, int plane, bool relu, bool accumulate) {
-    size_t count = (size_t)(BATCH * CHANNELS * plane);
-    float *x = kernel_random(count, 1), *dy = kernel_random(count, 2);
-    for (size_t i = 0; i < count; i++) x[i] += 3; /* far from zero, where careless sums cancel */
-    struct pass half = make_pass(dtype, dtype, x, dy, plane, relu),
-                full = make_pass(LS_FP32, dtype, x, dy, plane, relu);
-    run(&half, accumulate);
-    run(&full, accumulate);
-    expect_rounded("evaluated y", &half, half.evaluated, full.evaluated);
-    expect_rounded("trained y", &half, half.trained, full.trained);
-    expect_rounded("normalized y", &half, half.normalized, full.normalized);
-    expect_rounded("dx", &half, half.dx, full.dx);
-    expect_rounded("input gradient", &half, half.input_gradient, full.input_gradient);
-    kernel_expect_same("numbers", half.numbers, full.numbers, NUMBERS * CHANNELS * sizeof(float));
-    kernel_expect_same("statistics", half.statistics, full.statistics,
-                       ls_batchnorm_statistics_count(&half.s) * sizeof(double));
-}
-
-static void batchnorm_is_that_of_fp32_rounded(void **state) {
+/* Planes that are taken by fours and others, of several slices and groups too. */
+static void halves_are_floats_rounded_once(void **state) {
     (void)state;
-    static const int planes[] = {1, 7, 16, 33, 196, 1023, 1024};
-    for (size_t i = 0; i < COUNT(planes) * COUNT(halves); i++) {
-        check_batchnorm(halves[i % 2], planes[i / 2], false, i / 2 % 2 == 0);
-        check_batchnorm(halves[i % 2], planes[i / 2], true, i / 2 % 2 == 1);
+    static const int shapes[][3] = {/* batch, channels, plane */
+                                    {2, 1, 1}, {3, 2, 16},  {7, 4, 33},   {2, 3, 784}, {5, 1, 999},
+                                    {4, 3, 7}, {4, 3, 196}, {4, 3, 1023}, {4, 3, 1024}};
+    for (size_t i = 0; i < COUNT(shapes) * COUNT(halves) * 2; i++) {
+        const int *s = shapes[i % COUNT(shapes)], turn = (int)(i / COUNT(shapes));
+        check(batchnorm_shape(s[0], s[1], s[2], turn > 1, halves[turn % 2]), i % 2, true);
     }
 }
 
-/* Longer planes are summed in blocks, so statistics may differ in their last bits. */
+/* There, CPUs sum in blocks, so statistics may differ in their last bits. */
 static void long_planes_are_summed_in_blocks(void **state) {
     (void)state;
-    enum { PLANE = 2051 };
-    for (size_t d = 0; d < COUNT(halves); d++) {
-        size_t count = BATCH * CHANNELS * PLANE;
-        double step = halves[d] == LS_FP16 ? 0x1p-10 : 0x1p-7;
-        float *x = kernel_random(count, 1), *dy = kernel_random(count, 2);
-        struct pass half = make_pass(halves[d], halves[d], x, dy, PLANE, true);
-        struct pass full = make_pass(LS_FP32, halves[d], x, dy, PLANE, true);
-        run(&half, false);
-        run(&full, false);
-        kernel_expect_close("numbers", half.numbers, full.numbers, NUMBERS * CHANNELS, 1e-5, 1e-5);
-        const void *got[] = {half.evaluated, half.trained, half.normalized, half.dx, half.input_gradient};
-        const void *want[] = {full.evaluated, full.trained, full.normalized, full.dx, full.input_gradient};
-        for (size_t i = 0; i < COUNT(got); i++) {
-            kernel_expect_close("long plane", kernel_widened(halves[d], got[i], count), want[i], count, step, 1e-5);
+    check(batchnorm_shape(4, 3, 2051, true, LS_FP16), false, false);
+    check(batchnorm_shape(4, 3, 2051, true, LS_BF16), false, false);
+}
+
+/* All 65536 elements as x, and as dy in another order. Channels scale them up beyond what a half can hold, and down
+ * into the subnormal numbers. (backends.h: they have the bits of the best build.) */
+static void every_element_goes_through(void **state) {
+    (void)state;
+    enum { CHANNELS = 8, PLANE = 65536 / CHANNELS };
+    static const float gamma[CHANNELS] = {1, 0.3f, -1.7f, 300, -3e-6f, 1e30f, 1e-38f, 0};
+    for (int i = 0; i < 4; i++) {
+        struct batchnorm b = batchnorm_make(batchnorm_shape(1, CHANNELS, PLANE, i / 2, halves[i % 2]), 0, false);
+        for (uint32_t k = 0; k < 65536; k++) {
+            ((uint16_t *)b.x)[k] = (uint16_t)(k * 8 + k / PLANE);
+            ((uint16_t *)b.dy)[k] = (uint16_t)(k * 40503u + 12345);
         }
+        for (size_t c = 0; c < CHANNELS; c++) {
+            b.gamma[c] = gamma[c];
+            b.mean[c] = b.running_mean[c] = (float)c * 0.1f;
+            b.invstd[c] = 1 + (float)c * 0.2f;
+            b.sums[c] = b.sums[CHANNELS + c] = (float)c - 3.3f;
+        }
+        *b.m = 100;
+        assert_int_equal(batchnorm_normalize(&b) | batchnorm_eval(&b) | batchnorm_input_gradient(&b), LS_OK);
     }
 }
 
-/* Behind the ReLU, what the forward pass stored as 0 lets no gradient through, however positive it was before rounding;
- * what it stored as infinity does. x = dy = 1, y = gamma. */
+/* --- what the ReLU lets through ----------------------------------------------------------------------------------- */
+
+/* One value, x = dy = 1, y = gamma. */
+static struct batchnorm make_one(ls_dtype dtype, size_t channels) {
+    struct batchnorm b = batchnorm_make(batchnorm_shape(1, (int)channels, 1, true, dtype), 0, false);
+    float *ones = kernel_floats(channels);
+    for (size_t c = 0; c < channels; c++) {
+        ones[c] = b.invstd[c] = 1;
+        b.beta[c] = b.mean[c] = b.sums[c] = b.sums[channels + c] = 0;
+    }
+    b.x = kernel_rounded(dtype, ones, channels), b.dy = kernel_rounded(dtype, ones, channels);
+    *b.m = 1;
+    return b;
+}
+
+/* What the forward pass stored as 0 lets no gradient through, however positive it was before rounding; what it stored
+ * as infinity does. */
 static void check_mask(ls_dtype dtype, float gamma, bool passes) {
-    const struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, true, dtype};
-    const float one = 1, zero = 0, no_sums[2] = {0, 0};
-    const double count = 1;
-    void *x = kernel_rounded(dtype, &one, 1), *y = kernel_elements(dtype, 1), *dx = kernel_elements(dtype, 1);
-    float *dgamma = kernel_floats(1), *dbeta = kernel_floats(3), *sums = dbeta + 1;
-    ls_stream *stream = kernel_stream();
-    ls_batchnorm_normalize(stream, s, y, x, &gamma, &zero, &zero, &one);
-    kernel_done();
-    ls_batchnorm_backward(stream, s, dx, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false);
-    kernel_done();
-    assert_true(*kernel_widened(dtype, y, 1) == (passes ? kernel_round(dtype, gamma) : 0));
-    assert_true(*dbeta == (float)passes && *dgamma == (float)passes);
-    ls_batchnorm_sums(stream, s, sums, dgamma, dbeta, x, x, &gamma, &zero, &zero, &one, false);
-    kernel_done();
-    assert_true(sums[0] == (float)passes && sums[1] == (float)passes);
-    if (gamma <= 1) return;
-    ls_batchnorm_input_gradient(stream, s, dx, x, x, &gamma, &zero, &zero, &one, no_sums, &count);
-    kernel_done();
-    assert_true(*kernel_widened(dtype, dx, 1) == kernel_round(dtype, gamma));
+    struct batchnorm b = make_one(dtype, 1);
+    *b.gamma = gamma;
+    assert_int_equal(batchnorm_normalize(&b), LS_OK);
+    assert_true(*kernel_widened(dtype, b.y, 1) == (passes ? kernel_round(dtype, gamma) : 0));
+    assert_int_equal(batchnorm_input_gradient(&b), LS_OK); /* before the sums are written */
+    if (gamma > 1) assert_true(*kernel_widened(dtype, b.dx, 1) == kernel_round(dtype, gamma));
+    assert_int_equal(batchnorm_backward(&b), LS_OK);
+    assert_true(*b.dbeta == (float)passes && *b.dgamma == (float)passes);
+    assert_int_equal(batchnorm_sums(&b), LS_OK);
+    assert_true(b.sums[0] == (float)passes && b.sums[1] == (float)passes);
 }
 
 static void the_mask_is_that_of_the_stored_y(void **state) {
@@ -241,7 +189,51 @@ static void the_mask_is_that_of_the_stored_y(void **state) {
     check_mask(LS_FP32, 0, false);
 }
 
-/* --- max-pooling ---------------------------------------------------------------------------------------------------- */
+/* The smallest elements that there are: y = gamma x, and dx = gamma dy where y is stored as more than 0. */
+static void a_y_that_is_stored_as_zero_passes_nothing(void **state) {
+    (void)state;
+    enum { CHANNELS = 64 };
+    static const float gamma[] = {1, 0.5f, 0.25f, 0.75f, 0.50001f, 0.49999f, -0.5f, -0.50001f};
+    static const struct {
+        ls_dtype dtype;
+        float smallest;
+    } types[] = {{LS_FP32, 0x1p-149f}, {LS_FP16, 0x1p-24f}, {LS_BF16, 0x1p-133f}};
+    for (size_t i = 0; i < COUNT(types); i++) {
+        ls_dtype dtype = types[i].dtype;
+        struct batchnorm b = make_one(dtype, CHANNELS);
+        float x[CHANNELS];
+        for (int c = 0; c < CHANNELS; c++) x[c] = (float)(c / 8 - 3) * types[i].smallest, b.gamma[c] = gamma[c % 8];
+        b.x = kernel_rounded(dtype, x, CHANNELS);
+        assert_int_equal(batchnorm_normalize(&b) | batchnorm_input_gradient(&b) | batchnorm_sums(&b), LS_OK);
+        const float *y = kernel_widened(dtype, b.y, CHANNELS), *dx = kernel_widened(dtype, b.dx, CHANNELS);
+        int passed = 0;
+        for (int c = 0; c < CHANNELS; c++) {
+            bool passes = y[c] > 0;
+            passed += passes;
+            if (b.dbeta[c] != (passes ? 1 : 0) || (dx[c] != 0) != passes)
+                fail_msg("%s: y = %a, dbeta = %a, dx = %a", ls_dtype_name(dtype), (double)y[c], (double)b.dbeta[c],
+                         (double)dx[c]);
+        }
+        assert_in_range(passed, 24, 30);
+    }
+}
+
+/* --- types that there are no kernels for -------------------------------------------------------------------------- */
+
+static void integers_are_refused(void **state) {
+    (void)state;
+    struct batchnorm b = batchnorm_make(batchnorm_shape(2, 3, 4, true, LS_FP32), 0, false);
+    b.s.dtype = LS_INT32;
+    for (size_t i = 0; i < COUNT(operations); i++) {
+        if (operations[i].run == batchnorm_merge) continue; /* has no elements */
+        char said[80];
+        snprintf(said, sizeof said, "batchnorm_%s: there are no kernels for int32", operations[i].name);
+        assert_int_equal(operations[i].run(&b), LS_ERR_INVALID);
+        scratch_expect_error(said, NULL);
+    }
+}
+
+/* --- max-pooling -------------------------------------------------------------------------------------------------- */
 
 /* Many ties, and what comparisons could get wrong. */
 static float *make_numbers(size_t count) {
@@ -271,23 +263,24 @@ static void check_maxpool(ls_dtype dtype, struct ls_pool_shape s) {
     ls_maxpool_backward(stream, s, dx, dy, choice);
     kernel_done();
     kernel_expect_same("choice", choice, full_choice, out);
-    kernel_expect_same("y", y, kernel_rounded(dtype, full_y, out), out * sizeof(uint16_t));
+    kernel_expect_elements("y", dtype, y, kernel_rounded(dtype, full_y, out), out);
     kernel_expect_same("dx", dx, kernel_rounded(dtype, full_dx, in), in * sizeof(uint16_t));
 }
 
-/* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over;
- * none. */
+/* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over; none;
+ * windows of a GPU by twos, one by one, and many blocks. */
 static void maxpool_is_that_of_fp32(void **state) {
     (void)state;
     static const struct ls_pool_shape shapes[] = {
         {3, 14, 14, 2, LS_FP32}, {2, 7, 9, 2, LS_FP32},     {2, 4, 3, 2, LS_FP32},    {2, 70, 47, 2, LS_FP32},
         {2, 7, 512, 2, LS_FP32}, {2, 7, 513, 2, LS_FP32},   {2, 3, 1541, 2, LS_FP32}, {2, 10, 11, 3, LS_FP32},
         {2, 7, 700, 3, LS_FP32}, {1, 31, 100, 15, LS_FP32}, {2, 1, 5, 2, LS_FP32},    {2, 5, 1, 2, LS_FP32},
-        {0, 4, 4, 2, LS_FP32},
+        {0, 4, 4, 2, LS_FP32},   {32, 28, 28, 2, LS_FP32},  {40, 14, 14, 2, LS_FP32},
     };
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        check_maxpool(LS_FP16, shapes[i]);
-        check_maxpool(LS_BF16, shapes[i]);
+    for (size_t i = 0; i < COUNT(shapes) * COUNT(halves); i++) check_maxpool(halves[i % 2], shapes[i / 2]);
+    for (int i = 0; i < 2 * 4 * 8; i++) {
+        int size = 2 + i / 2 % 4, width = 1 + i / 8;
+        check_maxpool(halves[i % 2], (struct ls_pool_shape){3, 2 * size + width % 2, width, size, LS_FP32});
     }
 }
 
@@ -312,17 +305,16 @@ static void maxpool_by_hand(void **state) {
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_build_converts_alike),
-        TEST(rows_of_any_length_are_converted),
-        TEST(batchnorm_is_that_of_fp32_rounded),
-        TEST(long_planes_are_summed_in_blocks),
+    static const struct kernel_test tests[] = {
+        TEST(halves_are_floats_rounded_once),
+        TEST_ON(ON_BUILDS, long_planes_are_summed_in_blocks),
+        TEST(every_element_goes_through),
         TEST(the_mask_is_that_of_the_stored_y),
+        TEST(a_y_that_is_stored_as_zero_passes_nothing),
+        TEST_ON(ON_GPUS, integers_are_refused),
         TEST(maxpool_is_that_of_fp32),
         TEST(maxpool_by_hand),
     };
-    return cmocka_run_group_tests_name("half layers", tests, NULL, NULL);
+    return RUN_EVERYWHERE("half layers", tests);
 }

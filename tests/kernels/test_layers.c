@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "tests/base/scratch.h"
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/backends.h"
 
 static void expect_layer(const char *what, const float *got, size_t count) {
     kernel_expect_close(what, got, kernel_golden(what, count), count, 1e-4, 1e-5);
@@ -61,12 +61,11 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
     size_t channels = (size_t)s.out_channels;
     const float *x = kernel_golden("x", in), *w = kernel_golden("w", weights), *dy = kernel_golden("dy", out);
     float *y = kernel_floats(out), *dx = kernel_floats(in), *dw = kernel_floats(weights), *db = kernel_floats(channels);
-    void *workspace = kernel_bytes(ls_conv2d_workspace_nbytes(LS_DEVICE_CPU, &s));
-    ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, workspace);
+    ls_conv2d_forward(kernel_stream(), s, x, w, kernel_golden("b", channels), y, NULL);
     kernel_done();
-    ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, workspace);
+    ls_conv2d_backward_data(kernel_stream(), s, dy, w, dx, NULL);
     kernel_done();
-    ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, workspace);
+    ls_conv2d_backward_weights(kernel_stream(), s, x, dy, dw, db, false, NULL);
     kernel_done();
     expect_layer("y", y, out);
     expect_layer("dx", dx, in);
@@ -89,8 +88,8 @@ static void batchnorm_train(void **state) {
     const float *x = kernel_golden("x", COUNT), *w = kernel_golden("w", CHANNELS), *b = kernel_golden("b", CHANNELS);
     float *y = kernel_floats(COUNT), *dx = kernel_floats(COUNT), *mean = kernel_floats(CHANNELS);
     float *invstd = kernel_floats(CHANNELS), *dw = kernel_floats(CHANNELS), *db = kernel_floats(CHANNELS);
-    float *running_mean = kernel_copy(kernel_golden("running_mean_before", CHANNELS), CHANNELS);
-    float *running_var = kernel_copy(kernel_golden("running_var_before", CHANNELS), CHANNELS);
+    float *running_mean = kernel_golden("running_mean_before", CHANNELS);
+    float *running_var = kernel_golden("running_var_before", CHANNELS);
     ls_batchnorm_train(kernel_stream(), s, y, x, w, b, mean, invstd, running_mean, running_var);
     kernel_done();
     ls_batchnorm_backward(kernel_stream(), s, dx, dw, db, kernel_golden("dy", COUNT), x, w, b, mean, invstd, false);
@@ -119,7 +118,8 @@ static void batchnorm_eval(void **state) {
 /* One channel of the values 0, 2, 4, 6. */
 static void batchnorm_by_hand(void **state) {
     (void)state;
-    static const float x[] = {0, 2, 4, 6}, dy[] = {1, 0, 0, 0}, one = 1, zero = 0;
+    const float *x = kernel_copy((float[]){0, 2, 4, 6}, 4), *dy = kernel_copy((float[]){1, 0, 0, 0}, 4);
+    const float *one = kernel_copy(&(float){1}, 1), *zero = kernel_copy(&(float){0}, 1);
     static const float want_y[] = {-1.3416394f, -0.4472131f, 0.4472131f, 1.3416394f};
     static const float want_dx[] = {0.13416435f, -0.17888512f, -0.04472145f, 0.08944222f};
     static const float want[] = {0.3f, 1.5666666f, -1.3416394f, 1};
@@ -127,9 +127,9 @@ static void batchnorm_by_hand(void **state) {
     float *y = kernel_floats(4), *dx = kernel_floats(4), *mean = kernel_floats(1), *invstd = kernel_floats(1);
     float *got = kernel_floats(4); /* running mean, running variance, dgamma, dbeta */
     got[0] = 0, got[1] = 1;
-    ls_batchnorm_train(kernel_stream(), s, y, x, &one, &zero, mean, invstd, got, got + 1);
+    ls_batchnorm_train(kernel_stream(), s, y, x, one, zero, mean, invstd, got, got + 1);
     kernel_done();
-    ls_batchnorm_backward(kernel_stream(), s, dx, got + 2, got + 3, dy, x, &one, &zero, mean, invstd, false);
+    ls_batchnorm_backward(kernel_stream(), s, dx, got + 2, got + 3, dy, x, one, zero, mean, invstd, false);
     kernel_done();
     kernel_expect_close("y", y, want_y, 4, 1e-6, 0);
     kernel_expect_close("dx", dx, want_dx, 4, 1e-5, 1e-7);
@@ -174,8 +174,8 @@ static void cross_entropy(void **state) {
     (void)state;
     check_cross_entropy("cross_entropy_mean", 64);
     check_cross_entropy("cross_entropy_extreme", 8);
-    static const float logits[] = {1, 2, 0.5f, 0.1f, 0.2f, 0.3f};
-    static const int64_t labels[] = {1, 2};
+    const float *logits = kernel_copy((float[]){1, 2, 0.5f, 0.1f, 0.2f, 0.3f}, 6);
+    const int64_t *labels = kernel_labels((int64_t[]){1, 2}, 2);
     static const float want = 0.7331558161685945f;
     float *loss = kernel_floats(1), *dx = kernel_floats(6);
     ls_cross_entropy(kernel_stream(), loss, dx, logits, labels, 2, 3, 0.5f);
@@ -195,10 +195,8 @@ static void squared_error(void **state) {
     kernel_expect_close_to_largest("dx", dx, kernel_golden("dx", COUNT), COUNT, 1e-4);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    static const struct kernel_test tests[] = {
         TEST(linear),
         TEST(relu),
         TEST(conv2d),
@@ -210,5 +208,5 @@ int main(void) {
         TEST(cross_entropy),
         TEST(squared_error),
     };
-    return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
+    return RUN_EVERYWHERE("layers", tests);
 }

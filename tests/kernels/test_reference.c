@@ -1,5 +1,6 @@
 /* Each kernel against the simplest loop that computes its formula: to the bit where the formula rounds in one way only,
- * otherwise against double. (Convolutions: test_conv2d.c; optimizers: test_optimizers.c.) */
+ * otherwise against double. (Convolutions: test_conv2d.c; batch norm: test_batchnorm.c;
+ * optimizers: test_optimizers.c.) */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/backends.h"
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 257, 2047, 2049, 5000};
 #define COUNT_COUNT (sizeof counts / sizeof *counts)
@@ -53,8 +54,9 @@ static void check_square_sum(size_t n) {
     float *x = kernel_random(n, 1), *y = kernel_random(n + 1, 2);
     double *sum = kernel_bytes(sizeof *sum), want = 0; /* what lay there, a NaN, is not added to */
     size_t chunks = (n + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
-    const struct ls_update_tensor list[] = {{.gradient = x, .count = n},
-                                            {.gradient = y, .count = n + 1, .first_chunk = chunks}};
+    struct ls_update_tensor *list = kernel_bytes(2 * sizeof *list);
+    list[0] = (struct ls_update_tensor){.gradient = x, .count = n};
+    list[1] = (struct ls_update_tensor){.gradient = y, .count = n + 1, .first_chunk = chunks};
     chunks += n / LS_UPDATE_CHUNK + 1;
     ls_square_sum_list(kernel_stream(), sum, list, 2, chunks, 2 * n + 1);
     kernel_done();
@@ -81,8 +83,7 @@ static void square_sum(void **state) {
 
 static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float beta) {
     float *a = kernel_random(m * k, 1), *b = kernel_random(k * n, 2), *c = kernel_random(m * n, 3);
-    double want[200];
-    assert_true(m * n <= 200);
+    double *want = kernel_bytes(m * n * sizeof *want);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
             double sum = beta != 0 ? (double)beta * (double)c[i * n + j] : 0;
@@ -99,16 +100,17 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
     kernel_expect_sum("gemm", c, want, m * n, (double)k);
 }
 
+/* A batch may be empty: products of nothing, and over nothing. */
 static void gemm(void **state) {
     (void)state;
-    for (int t = 0; t < 4; t++) {
-        for (int with_c = 0; with_c < 2; with_c++) {
-            float beta = with_c ? 1 : 0;
-            check_gemm(t % 2, t / 2, 1, 1, 1, beta);
-            check_gemm(t % 2, t / 2, 3, 5, 7, beta);
-            check_gemm(t % 2, t / 2, 17, 10, 33, beta);
-            check_gemm(t % 2, t / 2, 1, 10, 129, beta);
-        }
+    static const size_t shapes[][3] = {{1, 1, 1},    {1, 7, 5},   {7, 1, 5},    {5, 7, 1},    {3, 5, 7},
+                                       {33, 17, 65}, {64, 10, 9}, {17, 10, 33}, {1, 10, 129}, {0, 3, 5},
+                                       {3, 0, 5},    {3, 5, 0},   {2, 300, 70}};
+    static const float betas[] = {0, 1, -0.5f};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes * 12; i++) {
+        const size_t *s = shapes[i / 12];
+        bool some = s[0] && s[1] && s[2]; /* oneDNN refuses rows without elements */
+        if (some || kernel_is_on(ON_GPUS)) check_gemm(i & 1, i & 2, s[0], s[1], s[2], betas[i % 12 / 4]);
     }
 }
 
@@ -126,7 +128,8 @@ static void check_bias(size_t rows, size_t columns) {
             assert_true(y[r * columns + c] == dy[r * columns + c] + bias[c]);
         }
     }
-    kernel_expect_close("bias_gradient", dbias, want, columns, 0, 0);
+    kernel_expect_close("bias_gradient", dbias, want, columns, 0,
+                        kernel_unless_in_order(1e-6 * (2 + sqrt((double)rows))));
 }
 
 static void bias(void **state) {
@@ -153,92 +156,6 @@ static void relu(void **state) {
             assert_true(isnan(x[i]) ? isnan(y[i]) : y[i] == fmaxf(x[i], 0));
             assert_true(dx[i] == (x[i] <= 0 ? 0 : dy[i]));
         }
-    }
-}
-
-/* --- batch normalisation ----------------------------------------------------------------------------------------- */
-
-enum { CHANNELS = 3, MAX_BATCHNORM = 4 * CHANNELS * 50 };
-
-/* Arguments and results; the reference in double. */
-struct batchnorm {
-    struct ls_batchnorm_shape s;
-    float *x, *dy, *gamma, *beta, *y, *dx, *statistics, *gradients;
-    double want_y[MAX_BATCHNORM], want_dx[MAX_BATCHNORM], want_statistics[4 * CHANNELS], want_gradients[2 * CHANNELS];
-};
-
-static size_t place(const struct batchnorm *b, int i, int c) {
-    return (size_t)((i / b->s.plane * CHANNELS + c) * b->s.plane + i % b->s.plane);
-}
-
-static void reference_batchnorm(struct batchnorm *b, int c) {
-    int m = b->s.batch * b->s.plane;
-    double mean = 0, var = 0, dbeta = 0, dgamma = 0, gamma = (double)b->gamma[c];
-    for (int i = 0; i < m; i++) mean += (double)b->x[place(b, i, c)] / m;
-    for (int i = 0; i < m; i++) var += pow((double)b->x[place(b, i, c)] - mean, 2) / m;
-    double invstd = 1 / sqrt(var + 1e-5);
-    for (int i = 0; i < m; i++) {
-        size_t at = place(b, i, c);
-        double xhat = ((double)b->x[at] - mean) * invstd, y = gamma * xhat + (double)b->beta[c];
-        bool passes = !b->s.relu || y > 0;
-        b->want_y[at] = passes ? y : 0;
-        dbeta += passes ? (double)b->dy[at] : 0;
-        dgamma += passes ? (double)b->dy[at] * xhat : 0;
-    }
-    for (int i = 0; i < m; i++) {
-        size_t at = place(b, i, c);
-        double dy = !b->s.relu || b->want_y[at] > 0 ? (double)b->dy[at] : 0;
-        double xhat = ((double)b->x[at] - mean) * invstd;
-        b->want_dx[at] = gamma * invstd * (dy - dbeta / m - xhat * dgamma / m);
-    }
-    b->want_statistics[c] = mean;
-    b->want_statistics[CHANNELS + c] = invstd;
-    b->want_statistics[2 * CHANNELS + c] = 0.9 * 0.5 + 0.1 * mean;
-    b->want_statistics[3 * CHANNELS + c] = 0.9 * 0.5 + 0.1 * var * m / (m - 1);
-    b->want_gradients[c] = dgamma;
-    b->want_gradients[CHANNELS + c] = dbeta;
-}
-
-static void check_batchnorm(int batch, int plane, bool relu_too) {
-    struct batchnorm b = {.s = {batch, CHANNELS, plane, 0.1f, 1e-5f, relu_too, LS_FP32}};
-    size_t count = ls_batchnorm_count(&b.s);
-    assert_true(count <= MAX_BATCHNORM);
-    b.x = kernel_random(count, 1), b.dy = kernel_random(count, 2), b.y = kernel_floats(count);
-    b.dx = kernel_floats(count), b.gamma = kernel_random(CHANNELS, 3), b.beta = kernel_random(CHANNELS, 4);
-    b.statistics = kernel_floats(4 * CHANNELS), b.gradients = kernel_floats(2 * CHANNELS);
-    for (size_t i = 0; i < count; i++) b.x[i] += 3; /* a mean that a naive sum of squares would suffer from */
-    float *mean = b.statistics, *invstd = mean + CHANNELS, *running = invstd + CHANNELS;
-    for (int i = 0; i < 2 * CHANNELS; i++) running[i] = 0.5f;
-    ls_stream *stream = kernel_stream();
-    ls_batchnorm_train(stream, b.s, b.y, b.x, b.gamma, b.beta, mean, invstd, running, running + CHANNELS);
-    kernel_done();
-    ls_batchnorm_backward(stream, b.s, b.dx, b.gradients, b.gradients + CHANNELS, b.dy, b.x, b.gamma, b.beta, mean,
-                          invstd, false);
-    kernel_done();
-    for (int c = 0; c < CHANNELS; c++) reference_batchnorm(&b, c);
-    kernel_expect_sum("y", b.y, b.want_y, count, 16);
-    kernel_expect_sum("statistics", b.statistics, b.want_statistics, 4 * CHANNELS, 16);
-    kernel_expect_sum("gradients", b.gradients, b.want_gradients, 2 * CHANNELS, 100);
-    kernel_expect_sum("dx", b.dx, b.want_dx, count, 100);
-    struct ls_batchnorm_shape s = b.s;
-    ls_batchnorm_eval(stream, s, b.y, b.x, b.gamma, b.beta, running, running + CHANNELS);
-    kernel_done();
-    for (size_t i = 0; i < count; i++) {
-        size_t c = i / (size_t)plane % CHANNELS;
-        double invstd_now = 1 / sqrt((double)running[CHANNELS + c] + 1e-5);
-        double y = (double)b.gamma[c] * ((double)b.x[i] - (double)running[c]) * invstd_now + (double)b.beta[c];
-        b.want_y[i] = relu_too && y < 0 ? 0 : y;
-    }
-    kernel_expect_sum("y of evaluation", b.y, b.want_y, count, 100);
-}
-
-static void batchnorm(void **state) {
-    (void)state;
-    for (int relu_too = 0; relu_too < 2; relu_too++) {
-        check_batchnorm(4, 1, relu_too);
-        check_batchnorm(1, 50, relu_too);
-        check_batchnorm(3, 16, relu_too);
-        check_batchnorm(4, 33, relu_too);
     }
 }
 
@@ -281,6 +198,8 @@ static void maxpool(void **state) {
     }
     check_maxpool((struct ls_pool_shape){1, 31, 45, 15, LS_FP32});
     check_maxpool((struct ls_pool_shape){0, 4, 4, 2, LS_FP32});
+    check_maxpool((struct ls_pool_shape){32, 28, 28, 2, LS_FP32}); /* windows by twos */
+    check_maxpool((struct ls_pool_shape){40, 14, 14, 2, LS_FP32}); /* one by one, and many blocks */
 }
 
 /* --- losses ------------------------------------------------------------------------------------------------------ */
@@ -340,7 +259,7 @@ static void losses(void **state) {
 
 static void a_nan_logit_makes_the_loss_nan(void **state) {
     (void)state;
-    static const int64_t labels[] = {0, 1};
+    const int64_t *labels = kernel_labels((int64_t[]){0, 1}, 2);
     float *loss = kernel_floats(1), *logits = kernel_random(6, 1), *d = kernel_floats(6);
     logits[4] = NAN;
     *loss = 0;
@@ -349,13 +268,10 @@ static void a_nan_logit_makes_the_loss_nan(void **state) {
     assert_true(isnan(*loss) && !isnan(d[0]) && isnan(d[3]) && isnan(d[4]) && isnan(d[5]));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(elementwise), TEST(square_sum), TEST(gemm),
-        TEST(bias),        TEST(relu),       TEST(batchnorm),
-        TEST(maxpool),     TEST(losses),     TEST(a_nan_logit_makes_the_loss_nan),
+    static const struct kernel_test tests[] = {
+        TEST(elementwise), TEST(square_sum), TEST(gemm),   TEST(bias),
+        TEST(relu),        TEST(maxpool),    TEST(losses), TEST(a_nan_logit_makes_the_loss_nan),
     };
-    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+    return RUN_EVERYWHERE("reference", tests);
 }

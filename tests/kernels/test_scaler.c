@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "tests/base/golden.h"
-#include "tests/kernels/fixture.h"
+#include "tests/kernels/backends.h"
 
 /* --- lists of gradients ------------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ enum { MAX_TENSORS = 4 };
 
 /* What an update reads and writes; parameters are 0. */
 struct list {
-    struct ls_update_tensor tensors[MAX_TENSORS];
+    struct ls_update_tensor *tensors;
     size_t tensor_count, chunks, total;
     float *gradients[MAX_TENSORS];
     double *square_sum;
@@ -31,7 +31,7 @@ struct list {
 static float *make_zeros(size_t count) { return memset(kernel_floats(count), 0, count * sizeof(float)); }
 
 static struct list make_list(const size_t *counts, size_t tensor_count) {
-    struct list list = {.tensor_count = tensor_count};
+    struct list list = {.tensors = kernel_bytes(tensor_count * sizeof *list.tensors), .tensor_count = tensor_count};
     for (size_t i = 0; i < tensor_count; i++) {
         list.gradients[i] = make_zeros(counts[i]);
         list.tensors[i] = (struct ls_update_tensor){.parameter = make_zeros(counts[i]),
@@ -111,6 +111,32 @@ static void the_sum_is_finite_if_and_only_if_all_gradients_are(void **state) {
     assert_true(isfinite(square_sum(&list)));
 }
 
+/* Tensors that have nothing, and more chunks than there are blocks on a GPU, many of them a single element. */
+static void each_gradient_counts_once(void **state) {
+    (void)state;
+    enum { TENSORS = 8500, LONG = 3 * LS_UPDATE_CHUNK + 5, TOTAL = TENSORS - 3 + LONG };
+    struct ls_update_tensor *tensors = memset(kernel_bytes(TENSORS * sizeof *tensors), 0, TENSORS * sizeof *tensors);
+    float *gradients = kernel_floats(TOTAL);
+    double want = 0, *sum = kernel_bytes(sizeof *sum);
+    size_t chunks = 0, total = 0;
+    for (int i = 0; i < TOTAL; i++) {
+        gradients[i] = (float)(i * 7 % 1001 - 500);
+        want += (double)gradients[i] * (double)gradients[i];
+    }
+    for (int t = 0; t < TENSORS; t++) {
+        size_t count = t == 4000 ? LONG : t % 8499 > 0;
+        tensors[t] = (struct ls_update_tensor){.gradient = gradients + total, .count = count, .first_chunk = chunks};
+        chunks += (count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK, total += count;
+    }
+    assert_int_equal(total, TOTAL);
+    ls_square_sum_list(kernel_stream(), sum, tensors, TENSORS, chunks, total);
+    kernel_done();
+    assert_true(*sum == want);
+    ls_square_sum_list(kernel_stream(), sum, tensors, 1, 0, 0);
+    kernel_done();
+    assert_true(*sum == 0);
+}
+
 /* --- clipping ------------------------------------------------------------------------------------------------------ */
 
 static void clip_file(void **state) {
@@ -128,6 +154,12 @@ static void clip_file(void **state) {
         kernel_expect_close(after[i], list.tensors[i].parameter, kernel_golden(after[i], counts[i]), counts[i], 1e-6,
                             0);
     }
+}
+
+static struct ls_scaler_state *make_scaler(struct ls_scaler_state content) {
+    struct ls_scaler_state *scaler = memset(kernel_bytes(sizeof *scaler), 0, sizeof *scaler);
+    *scaler = content;
+    return scaler;
 }
 
 /* The gradients (3, 4) and (12), of norm 13, times `scale`. */
@@ -153,14 +185,14 @@ static void clip_by_hand(void **state) {
 /* Norm and limit are those of the unscaled gradients. */
 static void clip_after_unscaling(void **state) {
     (void)state;
-    const struct ls_scaler_state scaler = {.scale = 3};
+    const struct ls_scaler_state *scaler = make_scaler((struct ls_scaler_state){.scale = 3});
     struct list list = make_thirteen(3);
     const float inverse = (float)(1 / 3.0), norm = (float)(39 * (double)inverse);
-    const struct ls_update_state *weighed = weigh(&list, &scaler, 0);
+    const struct ls_update_state *weighed = weigh(&list, scaler, 0);
     assert_true(weighed->scale == 3 && weighed->norm == norm && weighed->gradient_factor == inverse);
-    weighed = weigh(&list, &scaler, 6.5f);
+    weighed = weigh(&list, scaler, 6.5f);
     assert_true(weighed->norm == norm && weighed->gradient_factor == inverse * (6.5f / (norm + 1e-6f)));
-    weighed = weigh(&list, &scaler, 13.1f); /* below the limit: unscaled only */
+    weighed = weigh(&list, scaler, 13.1f); /* below the limit: unscaled only */
     assert_true(weighed->norm == norm && weighed->gradient_factor == inverse);
 }
 
@@ -183,10 +215,11 @@ static void clip_at_the_edges(void **state) {
 static void every_state_learns_what_was_weighed(void **state) {
     (void)state;
     struct list list = make_thirteen(2);
-    const struct ls_scaler_state scaler = {.scale = 2};
-    struct ls_update_state states[3] = {{.step = 4, .found_inf = 1}, {.learning_rate = 5}, {.learning_rate = 6}};
+    const struct ls_scaler_state *scaler = make_scaler((struct ls_scaler_state){.scale = 2});
+    struct ls_update_state *states = memset(kernel_bytes(3 * sizeof *states), 0, 3 * sizeof *states);
+    states[0].step = 4, states[0].found_inf = 1, states[1].learning_rate = 5, states[2].learning_rate = 6;
     (void)square_sum(&list);
-    ls_weigh_gradients(kernel_stream(), states, 2, &scaler, list.square_sum, 6.5f);
+    ls_weigh_gradients(kernel_stream(), states, 2, scaler, list.square_sum, 6.5f);
     kernel_done();
     for (int s = 0; s < 2; s++) {
         assert_true(states[s].norm == 13 && states[s].scale == 2 && states[s].found_inf == 0);
@@ -227,22 +260,23 @@ static void check_scaler(const cJSON *run) {
     struct ls_scaler_rule rule = {cJSON_GetNumberValue(cJSON_GetObjectItem(run, "growth_factor")),
                                   cJSON_GetNumberValue(cJSON_GetObjectItem(run, "backoff_factor")),
                                   (int32_t)golden_integer(run, "growth_interval")};
-    struct ls_scaler_state scaler = {.scale = (float)golden_integer(run, "init_scale")};
+    struct ls_scaler_state *scaler =
+        make_scaler((struct ls_scaler_state){.scale = (float)golden_integer(run, "init_scale")});
     struct list list = make_list(odd_counts, MAX_TENSORS);
     list.state->learning_rate = 0.1;
     int steps = cJSON_GetArraySize(found), skipped = 0;
     assert_int_equal(steps, 40);
     for (int t = 0; t < steps; t++) {
         bool bad = cJSON_IsTrue(cJSON_GetArrayItem(found, t));
-        double before = checksum(&list), scale = (double)scaler.scale;
-        for (size_t k = 0; k < odd_counts[1]; k++) list.gradients[1][k] = scaler.scale;
+        double before = checksum(&list), scale = (double)scaler->scale;
+        for (size_t k = 0; k < odd_counts[1]; k++) list.gradients[1][k] = scaler->scale;
         list.gradients[3][LS_UPDATE_CHUNK] = bad ? t % 2 ? NAN : -INFINITY : 0;
-        scaled_step(&list, &scaler, rule);
+        scaled_step(&list, scaler, rule);
         skipped += bad;
         assert_true(list.state->found_inf == (float)bad && (double)list.state->scale == scale);
-        assert_true(list.state->step == t + 1 - skipped && scaler.skipped == skipped);
+        assert_true(list.state->step == t + 1 - skipped && scaler->skipped == skipped);
         assert_true(isfinite(checksum(&list)) && (checksum(&list) == before) == bad);
-        assert_true((double)scaler.scale == cJSON_GetNumberValue(cJSON_GetArrayItem(want, t)));
+        assert_true((double)scaler->scale == cJSON_GetNumberValue(cJSON_GetArrayItem(want, t)));
     }
     assert_true(skipped > 0 && skipped < steps);
 }
@@ -257,10 +291,12 @@ static void scaler_file(void **state) {
 }
 
 static struct ls_scaler_state update(struct ls_scaler_state scaler, float found_inf, struct ls_scaler_rule rule) {
-    struct ls_update_state state = {.found_inf = found_inf};
-    ls_update_scale(kernel_stream(), &scaler, &state, rule);
+    struct ls_update_state *state = memset(kernel_bytes(sizeof *state), 0, sizeof *state);
+    struct ls_scaler_state *updated = make_scaler(scaler);
+    state->found_inf = found_inf;
+    ls_update_scale(kernel_stream(), updated, state, rule);
     kernel_done();
-    return scaler;
+    return *updated;
 }
 
 static void expect_scaler(struct ls_scaler_state got, float scale, int32_t growth_tracker, int64_t skipped) {
@@ -288,12 +324,36 @@ static void the_scale_changes_by_the_rule(void **state) {
     expect_scaler(update((struct ls_scaler_state){scale, 0, 0}, 1, uneven), (float)((double)scale * 0.7), 0, 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, kernel_setup, kernel_teardown)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Numbers of all kinds (backends.h: the results have the bits of the best build). */
+static void numbers_of_every_kind(void **state) {
+    (void)state;
+    static const double sums[] = {0, 1e-30, 4, 169, 170.3, 1e15 / 3, 1e300, INFINITY, NAN};
+    static const float scales[] = {1, 65536, 3, 1e-3f, 0x1p-149f, 0x1p127f, INFINITY, 1e-45f, 1.9e38f, FLT_MAX};
+    static const float norms[] = {0, 6.5f, 1e-3f, INFINITY};
+    static const struct ls_scaler_rule rules[] = {{2, 0.5, 3}, {1.0 / 3 + 1, 1.0 / 3, 1}, {2, 0.5, 2000}};
+    for (size_t i = 0; i < COUNT(sums) * (COUNT(scales) + 1) * COUNT(norms); i++) {
+        size_t s = i / COUNT(sums) % (COUNT(scales) + 1);
+        double *sum = kernel_bytes(sizeof *sum);
+        *sum = sums[i % COUNT(sums)];
+        struct ls_scaler_state *scaler = s > 0 ? make_scaler((struct ls_scaler_state){.scale = scales[s - 1]}) : NULL;
+        ls_weigh_gradients(kernel_stream(), kernel_bytes(3 * sizeof(struct ls_update_state)), i % 3 + 1, scaler, sum,
+                           norms[i / COUNT(sums) / (COUNT(scales) + 1)]);
+        kernel_done();
+    }
+    for (size_t i = 0; i < COUNT(scales) * COUNT(rules) * 2 * 3; i++) {
+        struct ls_scaler_rule rule = rules[i / COUNT(scales) % COUNT(rules)];
+        int32_t tracker = rule.growth_interval - 2 + (int)(i % 3);
+        (void)update((struct ls_scaler_state){scales[i % COUNT(scales)], tracker, 1ll << 40}, i / 30 % 2, rule);
+    }
+}
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    static const struct kernel_test tests[] = {
         TEST(the_sum_is_over_all_tensors),
         TEST(the_sum_is_finite_if_and_only_if_all_gradients_are),
+        TEST_ON(EACH_ONCE, each_gradient_counts_once),
         TEST(clip_file),
         TEST(clip_by_hand),
         TEST(clip_after_unscaling),
@@ -301,6 +361,7 @@ int main(void) {
         TEST(every_state_learns_what_was_weighed),
         TEST(scaler_file),
         TEST(the_scale_changes_by_the_rule),
+        TEST(numbers_of_every_kind),
     };
-    return cmocka_run_group_tests_name("scaler", tests, NULL, NULL);
+    return RUN_EVERYWHERE("scaler", tests);
 }

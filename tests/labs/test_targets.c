@@ -197,7 +197,7 @@ static void test_gpu_check_installs_nothing(void **state) {
 static void test_bundle(void **state) {
     (void)state;
     static const char *const patterns[] = {"compile.sh.*-gencode.arch=compute_90,code=sm_90.-c", "code=sm_80"};
-    static const char *const files[] = {"bundle.sh.*ls_nccl.so.*test_cuda_kernels", "code=sm_80"};
+    static const char *const files[] = {"bundle.sh.*ls_nccl.so.*test_walk", "code=sm_80"};
     static program p;
     int counts[2];
     count_said("HAVE_nvcc=yes", "gpu-bundle", patterns, counts);

@@ -87,12 +87,12 @@ static void run_each_operation(gpu_check *check, char *test, const char *name) {
             snprintf(one, sizeof one, "%s %s %s", name, ls_op_name((ls_op_id)id), rungs[r]);
             if (!gpu_check_due(check, one)) continue;
             setenv("LS_ONE_OPERATION", ls_op_name((ls_op_id)id), 1);
-            setenv("LS_ONE_RUNG", rungs[r], 1);
+            setenv("LS_BACKEND", rungs[r], 1);
             (void)run_test(check, test, one);
         }
     }
     unsetenv("LS_ONE_OPERATION");
-    unsetenv("LS_ONE_RUNG");
+    unsetenv("LS_BACKEND");
 }
 
 /* What it counted, from "===== ERROR SUMMARY: 3 errors" or "===== RACECHECK SUMMARY: 3 hazards displayed"; -1: it wrote
@@ -157,7 +157,7 @@ void gpu_check_tests(gpu_check *check) {
         if (!gpu_check_due(check, name)) continue;
         if (!under_tool) {
             gpu_check_end end = run_test(check, check->tests[t], name);
-            if (strcmp(name, "test_cuda_kernels") == 0 && end != GPU_CHECK_WELL && end != GPU_CHECK_OUT_OF_TIME)
+            if (strcmp(name, "test_walk") == 0 && end != GPU_CHECK_WELL && end != GPU_CHECK_OUT_OF_TIME)
                 run_each_operation(check, check->tests[t], name);
         } else if (!run_under_tool(check, sanitizer, check->tests[t], name, &usable))
             return;

@@ -1,11 +1,8 @@
-/* The arguments and results of all batch norm operations on one batch, and each operation with them: on a GPU, or on
- * the CPU. */
-#ifndef TESTS_CUDA_BATCHNORM_RUNS_H
-#define TESTS_CUDA_BATCHNORM_RUNS_H
+/* The arguments and results of all batch norm operations on one batch, and each operation with them. */
+#ifndef TESTS_KERNELS_BATCHNORM_RUNS_H
+#define TESTS_KERNELS_BATCHNORM_RUNS_H
 
-#include "tests/cuda/transplant.h"
-
-enum { ON_THE_CPU = RUNG_COUNT };
+#include "tests/kernels/backends.h"
 
 struct batchnorm {
     struct ls_batchnorm_shape s;
@@ -17,14 +14,15 @@ struct batchnorm {
     float *mean, *invstd, *running_mean, *running_var, *dgamma, *dbeta, *sums;
     double *statistics, *m;
     bool accumulate;
-    int rung; /* or ON_THE_CPU: the kernels of CPU devices */
-    transplant_alignment alignment;
 };
 
-/* Random numbers, those of x and dy rounded to the shape's type; the means of x are near `offset`. `turn` chooses
- * alignment and accumulation. Equal at every call. */
-struct batchnorm batchnorm_make(struct ls_batchnorm_shape s, float offset, int rung, int turn);
+struct ls_batchnorm_shape batchnorm_shape(int batch, int channels, int plane, bool relu, ls_dtype dtype);
 
+/* Random numbers, those of x and dy rounded to the shape's type; the means of x are near `offset`. Equal at every
+ * call. */
+struct batchnorm batchnorm_make(struct ls_batchnorm_shape s, float offset, bool accumulate);
+
+/* Each waits, and returns what waiting returned. */
 ls_status batchnorm_train(struct batchnorm *b);
 /* With dx in place of dy, which the next test may want. */
 ls_status batchnorm_backward(struct batchnorm *b);

@@ -2,12 +2,6 @@
 #include "tests/cuda/gpu.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/ddp_procs/children.h"
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */

@@ -1,16 +1,9 @@
 /* "CUDA on the CPU" captures graphs as CUDA does: what becomes a node, in which order nodes may run, and what is
  * refused. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -73,8 +66,7 @@ static void count(void *number) { ++*(int *)number; }
 
 /* --- what works --------------------------------------------------------------------------------------------------- */
 
-static void a_graph_runs_at_each_launch_only(void **state) {
-    (void)state;
+static void a_graph_runs_at_each_launch_only(NO_STATE) {
     struct bench bench = new_bench("eager");
     int runs = 0;
     begin(&bench);
@@ -129,8 +121,7 @@ static int forks_and_joins(int seed, int joins) {
     return bench.x[0] == 1;
 }
 
-static void captured_events_order_the_nodes(void **state) {
-    (void)state;
+static void captured_events_order_the_nodes(NO_STATE) {
     int joined = 0, unjoined = 0;
     for (int seed = 0; seed < 40; seed++) {
         joined += forks_and_joins(seed, 1);
@@ -140,8 +131,7 @@ static void captured_events_order_the_nodes(void **state) {
     assert_in_range(unjoined, 1, 39);
 }
 
-static void launches_of_one_graph_follow_one_another(void **state) {
-    (void)state;
+static void launches_of_one_graph_follow_one_another(NO_STATE) {
     for (int seed = 0; seed < 20; seed++) {
         char streams[32];
         snprintf(streams, sizeof streams, "shuffle:%d", seed);
@@ -157,8 +147,7 @@ static void launches_of_one_graph_follow_one_another(void **state) {
     }
 }
 
-static void others_may_work_during_a_capture(void **state) {
-    (void)state;
+static void others_may_work_during_a_capture(NO_STATE) {
     struct bench bench = new_bench("shuffle:1");
     begin(&bench);
     copy(bench.b, bench.d, &bench.x[5]); /* is not captured */
@@ -172,8 +161,7 @@ static void others_may_work_during_a_capture(void **state) {
 
 /* --- what does not ------------------------------------------------------------------------------------------------ */
 
-static void waiting_breaks_a_capture(void **state) {
-    (void)state;
+static void waiting_breaks_a_capture(NO_STATE) {
     for (int what = 0; what < 11; what++) {
         struct bench bench = new_bench("eager");
         void *memory;
@@ -201,8 +189,7 @@ static void waiting_breaks_a_capture(void **state) {
     }
 }
 
-static void dependencies_stay_inside(void **state) {
-    (void)state;
+static void dependencies_stay_inside(NO_STATE) {
     struct bench bench = new_bench("eager");
     OK(cudaEventRecord(bench.event, bench.b));
     begin(&bench);
@@ -234,8 +221,7 @@ static void dependencies_stay_inside(void **state) {
     OK(cudaEventSynchronize(bench.event));
 }
 
-static void captures_begin_and_end_in_one_place(void **state) {
-    (void)state;
+static void captures_begin_and_end_in_one_place(NO_STATE) {
     struct bench bench = new_bench("eager");
     cudaGraph_t graph;
     FAILS(cudaErrorIllegalState, cudaStreamEndCapture(bench.a, &graph));
@@ -272,8 +258,7 @@ static void *end_there(void *stream) {
     return (void *)(intptr_t)cudaStreamEndCapture((cudaStream_t)stream, &graph);
 }
 
-static void the_mode_decides_about_other_threads(void **state) {
-    (void)state;
+static void the_mode_decides_about_other_threads(NO_STATE) {
     struct bench bench = new_bench("eager");
     OK(cudaEventRecord(bench.event, bench.b));
     OK(cudaEventSynchronize(bench.event)); /* or a query might come too early */
@@ -303,8 +288,7 @@ static void the_mode_decides_about_other_threads(void **state) {
     (void)end(&bench, 0);
 }
 
-static void a_capture_may_be_left_unended(void **state) {
-    (void)state;
+static void a_capture_may_be_left_unended(NO_STATE) {
     struct bench bench = new_bench("eager");
     begin(&bench);
     copy(bench.a, bench.d, bench.x);

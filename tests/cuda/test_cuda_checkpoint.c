@@ -1,14 +1,8 @@
 /* Checkpoints of a GPU run: resumed there, they give the bits of a run without a break; and they travel between GPU
  * and CPU, with nothing lost. Each test is a process of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/nn/models.h"
 #include "tests/train/small_run.h"
@@ -30,8 +24,7 @@ static void run(ls_device *device, int64_t steps, const char *resume, const char
     trainer_close(&t);
 }
 
-static void check_resume(void **state) {
-    (void)state;
+static void check_resume(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     run(gpu, 9, NULL, scratch_path("whole"));
     run(gpu, 4, NULL, scratch_path("part"));
@@ -46,8 +39,7 @@ static void check_resume(void **state) {
     close_empty_device(cpu);
 }
 
-static void a_gpus_checkpoint_goes_on_anywhere(void **state) {
-    (void)state;
+static void a_gpus_checkpoint_goes_on_anywhere(NO_STATE) {
     static const char *const plain[] = {NULL};
     in_own_process(plain, check_resume);
 }

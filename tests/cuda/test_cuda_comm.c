@@ -1,16 +1,10 @@
 /* Process groups whose ranks have GPUs: every operation, type, reduction and root, staged and by NCCL, for ranks that
  * are processes and ranks that are threads, on small whole numbers, whose sums are exact whatever the order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda/test.h"
 #include "tests/comm/values.h"
 #include "tests/cuda/gpu_ranks.h"
 
@@ -239,10 +233,7 @@ static void on_all_paths(void (*body)(struct rank *rank), int from_world, int to
         for (int world = from_world; world <= to_world; world++) run_good_ranks_on(path->backend, world, body, path);
 }
 
-static void every_operation_is_exact(void **state) {
-    (void)state;
-    on_all_paths(operations_body, 1, MAX_WORLD);
-}
+static void every_operation_is_exact(NO_STATE) { on_all_paths(operations_body, 1, MAX_WORLD); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,13 +1,6 @@
 /* Giving a group a way for GPU memory: who may, what is compared first, what is said when NCCL cannot be had or does
  * not come up, and that nothing is left behind. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 2.0
@@ -66,8 +60,7 @@ static void sharing_threads_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void ranks_that_share_a_gpu_are_named(void **state) {
-    (void)state;
+static void ranks_that_share_a_gpu_are_named(NO_STATE) {
     run_good_ranks(1, distinct_body, NULL);
     run_good_ranks(RANKS, distinct_body, NULL);
     run_good_ranks(RANKS, sharing_body, NULL);
@@ -92,8 +85,7 @@ static void without_library_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_missing_library_is_said_by_all(void **state) {
-    (void)state;
+static void a_missing_library_is_said_by_all(NO_STATE) {
     char *real = getenv("LS_PLUGINS"), path[4096];
     assert_non_null(real);
     snprintf(path, sizeof path, "%s/ls_cuda.so", real);
@@ -111,10 +103,7 @@ static void other_version_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void another_version_is_refused(void **state) {
-    (void)state;
-    run_good_ranks(RANKS, other_version_body, NULL);
-}
+static void another_version_is_refused(NO_STATE) { run_good_ranks(RANKS, other_version_body, NULL); }
 
 /* --- it does not come up ------------------------------------------------------------------------------------------ */
 
@@ -136,8 +125,7 @@ static void fault_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
 }
 
-static void initialisation_that_fails_ends_on_all_ranks(void **state) {
-    (void)state;
+static void initialisation_that_fails_ends_on_all_ranks(NO_STATE) {
     static const struct fault faults[] = {
         {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not come up within 2 s, though all 3 ranks began",
          "NCCL did not come up within 2 s, though all 3 ranks began"},
@@ -167,8 +155,7 @@ static void dies_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void ranks_that_fail_before_it_are_named(void **state) {
-    (void)state;
+static void ranks_that_fail_before_it_are_named(NO_STATE) {
     run_good_ranks(RANKS, no_id_body, NULL);
     run_good_ranks(RANKS, dies_body, NULL);
 }
@@ -220,8 +207,7 @@ static void other_stream_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void calls_that_cannot_be_right_are_refused(void **state) {
-    (void)state;
+static void calls_that_cannot_be_right_are_refused(NO_STATE) {
     run_good_ranks(2, two_paths_body, NULL);
     on_all_paths(twice_body, 2);
     run_good_ranks(2, cpu_body, NULL);
@@ -284,8 +270,7 @@ static void tidy_body(struct rank *rank) {
     CHECK(cuda_on_cpu_device_bytes() == device_bytes);
 }
 
-static void nothing_is_left_behind(void **state) {
-    (void)state;
+static void nothing_is_left_behind(NO_STATE) {
     run_good_ranks(RANKS, tidy_body, &gpu_paths[0]);
     run_good_ranks(RANKS, tidy_body, &gpu_paths[2]);
     run_good_ranks_on(gpu_paths[3].backend, RANKS, one_by_one_body, &gpu_paths[3]);

@@ -1,11 +1,4 @@
 /* Ranks of one process, with a GPU each: a GPU that fails while nobody waits for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +7,7 @@
 #include <cuda_on_cpu.h>
 
 #include "kernels/kernels.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 50.0 /* the failure is noticed long before */
@@ -52,8 +46,7 @@ static void fails_unseen_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_gpu_that_nobody_waits_for_is_found(void **state) {
-    (void)state;
+static void a_gpu_that_nobody_waits_for_is_found(NO_STATE) {
     setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
     run_good_ranks_on(nccl_threads.backend, RANKS, fails_unseen_body, NULL);
     unsetenv("CUDA_ON_CPU_STREAMS");

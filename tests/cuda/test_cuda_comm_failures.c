@@ -1,12 +1,5 @@
 /* What groups with GPUs do when ranks die, stop, stay away, leave, give up or run something else, and when NCCL fails:
  * every rank ends in time, with a line that names the operation and who is to blame. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0
@@ -102,8 +96,7 @@ static void dies(struct rank *rank, float *buffer) {
     raise(SIGKILL);
 }
 
-static void a_rank_that_dies_is_named(void **state) {
-    (void)state;
+static void a_rank_that_dies_is_named(NO_STATE) {
     play(&(struct scene){&nccl, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
     play(&(struct scene){&staged, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
 }
@@ -114,8 +107,7 @@ static void dies_in_the_middle(struct rank *rank, float *buffer) {
     raise(SIGKILL);
 }
 
-static void a_rank_that_dies_within_an_operation_ends_it(void **state) {
-    (void)state;
+static void a_rank_that_dies_within_an_operation_ends_it(NO_STATE) {
     play(&(struct scene){&nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
 }
 
@@ -135,8 +127,7 @@ static void left_and_died_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_rank_that_left_is_not_said_to_have_died(void **state) {
-    (void)state;
+static void a_rank_that_left_is_not_said_to_have_died(NO_STATE) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(nccl.backend, RANKS, 60, left_and_died_body, NULL, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
@@ -172,8 +163,7 @@ static void two_groups_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
 }
 
-static void groups_of_one_gpu_do_not_wait_for_one_another(void **state) {
-    (void)state;
+static void groups_of_one_gpu_do_not_wait_for_one_another(NO_STATE) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(nccl.backend, RANKS, 60, two_groups_body, NULL, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
@@ -194,8 +184,7 @@ static void kill_rank_2(const pid_t *pids) {
     assert_int_equal(kill(pids[2], SIGKILL), 0);
 }
 
-static void a_rank_that_stops_is_named_at_the_deadline(void **state) {
-    (void)state;
+static void a_rank_that_stops_is_named_at_the_deadline(NO_STATE) {
     play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", 0}, kill_rank_2,
          128 + SIGKILL);
 }
@@ -206,8 +195,7 @@ static void leaves(struct rank *rank, float *buffer) {
     _exit(7);
 }
 
-static void a_rank_that_leaves_is_named(void **state) {
-    (void)state;
+static void a_rank_that_leaves_is_named(NO_STATE) {
     play(&(struct scene){&nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 0}, NULL, 7);
 }
 
@@ -217,8 +205,7 @@ static void gives_up(struct rank *rank, float *buffer) {
     CHECK(ls_comm_abort(rank->comm, "the dog ate my gradient"));
 }
 
-static void a_rank_that_gives_up_says_why(void **state) {
-    (void)state;
+static void a_rank_that_gives_up_says_why(NO_STATE) {
     const struct scene scene = {&nccl, gives_up, LS_ERR_PEER, "rank 2 has given up: the dog ate my gradient", 0};
     play(&scene, NULL, 0);
     struct scene threads = scene;
@@ -237,8 +224,7 @@ static void runs_something_else(struct rank *rank, float *buffer) {
     _exit(7);
 }
 
-static void ranks_out_of_step_are_named(void **state) {
-    (void)state;
+static void ranks_out_of_step_are_named(NO_STATE) {
     play(&(struct scene){&nccl, runs_something_else, LS_ERR_INVALID, "broadcast of 7 int32 elements from rank 1", 0},
          NULL, 7);
 }
@@ -253,8 +239,7 @@ static void nccl_fails(struct rank *rank, float *buffer) {
     _exit(7);
 }
 
-static void what_nccl_says_reaches_all_ranks(void **state) {
-    (void)state;
+static void what_nccl_says_reaches_all_ranks(NO_STATE) {
     play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 400}, NULL, 7);
 }
 
@@ -280,8 +265,7 @@ static void a_gpu_fails(struct rank *rank, float *buffer) {
     _exit(7);
 }
 
-static void a_call_that_fails_at_once_breaks_the_group(void **state) {
-    (void)state;
+static void a_call_that_fails_at_once_breaks_the_group(NO_STATE) {
     play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 400}, NULL, 7);
     play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 400}, NULL, 7);
     play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 0}, NULL, 7);
@@ -310,8 +294,7 @@ static void sleepy_body(struct rank *rank) {
     expect_broken(rank, memory, LS_ERR_TIMEOUT);
 }
 
-static void an_operation_that_does_not_end_is_named(void **state) {
-    (void)state;
+static void an_operation_that_does_not_end_is_named(NO_STATE) {
     run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL);
 }
 
@@ -341,8 +324,7 @@ static void aborted_body(struct rank *rank) {
     expect_broken(rank, memory, LS_ERR_PEER);
 }
 
-static void any_thread_may_abort(void **state) {
-    (void)state;
+static void any_thread_may_abort(NO_STATE) {
     run_good_ranks_on(nccl.backend, RANKS, aborted_body, NULL);
     run_good_ranks_on(nccl_threads.backend, RANKS, aborted_body, NULL);
 }

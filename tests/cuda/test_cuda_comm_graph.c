@@ -1,17 +1,11 @@
 /* NCCL's operations in graphs, behind events, and more of them than can be named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 20.0
@@ -68,8 +62,7 @@ static void graph_body(struct rank *rank) {
     CHECK(rank->message[0] == '\0');
 }
 
-static void operations_are_repeated_by_graphs(void **state) {
-    (void)state;
+static void operations_are_repeated_by_graphs(NO_STATE) {
     run_good_ranks_on(nccl->backend, RANKS, graph_body, nccl);
     run_good_ranks_on(nccl_threads->backend, RANKS, graph_body, nccl_threads);
 }
@@ -90,8 +83,7 @@ static void dying_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_rank_that_dies_ends_a_graph(void **state) {
-    (void)state;
+static void a_rank_that_dies_ends_a_graph(NO_STATE) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(nccl->backend, RANKS, 60, dying_graph_body, nccl, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
@@ -122,8 +114,7 @@ static void late_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_late_launch_has_a_deadline_and_a_name(void **state) {
-    (void)state;
+static void a_late_launch_has_a_deadline_and_a_name(NO_STATE) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(nccl->backend, RANKS, 40, late_graph_body, nccl, NULL, exit_codes);
     for (int r = 0; r < RANKS; r++) assert_int_equal(exit_codes[r], 0);
@@ -149,8 +140,7 @@ static void undestroyed_graph_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < 2 * TIMEOUT_S * 1e6);
 }
 
-static void a_graph_that_outlives_its_group_is_no_trap(void **state) {
-    (void)state;
+static void a_graph_that_outlives_its_group_is_no_trap(NO_STATE) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(nccl->backend, RANKS, 40, undestroyed_graph_body, nccl, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
@@ -170,8 +160,7 @@ static void staged_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staged_operations_cannot_be_recorded(void **state) {
-    (void)state;
+static void staged_operations_cannot_be_recorded(NO_STATE) {
     run_good_ranks_on(gpu_paths[0].backend, 2, staged_graph_body, &gpu_paths[0]);
 }
 
@@ -198,13 +187,9 @@ static void busy_calls_body(struct rank *rank) {
     graph_body(rank);
 }
 
-static void calls_may_take_nccl_a_while(void **state) {
-    (void)state;
-    run_good_ranks_on(nccl->backend, RANKS, busy_calls_body, nccl);
-}
+static void calls_may_take_nccl_a_while(NO_STATE) { run_good_ranks_on(nccl->backend, RANKS, busy_calls_body, nccl); }
 
-static void operations_are_enqueued_without_a_wait(void **state) {
-    (void)state;
+static void operations_are_enqueued_without_a_wait(NO_STATE) {
     run_good_ranks_on(nccl->backend, RANKS, many_body, NULL);
 }
 

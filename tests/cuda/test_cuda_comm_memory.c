@@ -1,16 +1,10 @@
 /* Memory and groups with GPUs: the host's memory goes on as before, staged sums have the host's bits, and the device
  * pays for what it gives. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/cuda/test.h"
 #include "tests/comm/values.h"
 #include "tests/cuda/gpu_ranks.h"
 
@@ -54,10 +48,7 @@ static void both_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void memory_of_the_host_goes_on_as_before(void **state) {
-    (void)state;
-    on_all_paths(both_body, RANKS);
-}
+static void memory_of_the_host_goes_on_as_before(NO_STATE) { on_all_paths(both_body, RANKS); }
 
 /* --- the same bits as on the CPU -----------------------------------------------------------------------------------
  */
@@ -88,8 +79,7 @@ static void same_bits_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staged_sums_have_the_bits_of_the_host(void **state) {
-    (void)state;
+static void staged_sums_have_the_bits_of_the_host(NO_STATE) {
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++)
         run_good_ranks(RANKS, same_bits_body, a->name);
 }
@@ -117,10 +107,7 @@ static void growing_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staging_grows_behind_the_stream(void **state) {
-    (void)state;
-    run_good_ranks(2, growing_body, NULL);
-}
+static void staging_grows_behind_the_stream(NO_STATE) { run_good_ranks(2, growing_body, NULL); }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
@@ -171,8 +158,7 @@ static void poor_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void the_device_pays_for_the_groups_memory(void **state) {
-    (void)state;
+static void the_device_pays_for_the_groups_memory(NO_STATE) {
     on_all_paths(memory_body, 2);
     run_good_ranks(RANKS, poor_body, &gpu_paths[0]);
     run_good_ranks(RANKS, poor_body, &gpu_paths[2]);

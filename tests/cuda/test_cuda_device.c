@@ -1,13 +1,5 @@
 /* A GPU as a device: opening, tasks of the host, failures of work, events, threads, marks. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +9,12 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-static void a_gpu_knows_what_it_is(void **state) {
-    (void)state;
+static void a_gpu_knows_what_it_is(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     ls_device *second = gpus.device[1];
     assert_int_equal(ls_device_index(second), 1);
@@ -36,8 +28,7 @@ static void a_gpu_knows_what_it_is(void **state) {
     close_gpus(&gpus);
 }
 
-static void everything_goes_back_when_devices_close(void **state) {
-    (void)state;
+static void everything_goes_back_when_devices_close(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(3);
     size_t left_open, total, left;
     assert_true(ls_device_memory_left(gpus.device[0], &left_open, &total));
@@ -65,8 +56,7 @@ static ls_status note_task(const void *argument) {
     return note->status;
 }
 
-static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(void **state) {
-    (void)state;
+static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     float *host = calloc(4, sizeof *host), seen = 0;
@@ -85,8 +75,7 @@ static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(void **state)
 }
 
 /* device.h: a failure poisons the device; later work is skipped; a synchronise returns and clears it. */
-static void a_failed_task_stops_the_device_until_somebody_looks(void **state) {
-    (void)state;
+static void a_failed_task_stops_the_device_until_somebody_looks(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     float *y = gpu_alloc(gpus.device[0], 4 * sizeof *y), seen[4];
@@ -112,8 +101,7 @@ static void a_failed_task_stops_the_device_until_somebody_looks(void **state) {
 }
 
 /* While a stream is busy CUDA says "not ready", and remembers it as the thread's last error. */
-static void a_wait_leaves_no_error(void **state) {
-    (void)state;
+static void a_wait_leaves_no_error(NO_STATE) {
     enum { COUNT = 1 << 20 };
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -127,8 +115,7 @@ static void a_wait_leaves_no_error(void **state) {
     close_gpus(&gpus);
 }
 
-static void an_event_that_was_never_recorded_is_nothing_to_wait_for(void **state) {
-    (void)state;
+static void an_event_that_was_never_recorded_is_nothing_to_wait_for(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_event *event;
     assert_int_equal(ls_event_create(&event, "never"), LS_OK);
@@ -163,8 +150,7 @@ static void *visit_devices(void *argument) {
     return NULL;
 }
 
-static void any_thread_may_call(void **state) {
-    (void)state;
+static void any_thread_may_call(NO_STATE) {
     struct gpus gpus = open_gpus(3);
     struct worker worker = {.gpus = &gpus};
     pthread_t thread;
@@ -176,8 +162,7 @@ static void any_thread_may_call(void **state) {
     close_gpus(&gpus);
 }
 
-static void marks_name_what_the_thread_does(void **state) {
-    (void)state;
+static void marks_name_what_the_thread_does(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     unsigned long forward = cuda_on_cpu_ranges("forward"), backward = cuda_on_cpu_ranges("backward");
     ls_device_mark(gpus.device[0], NULL); /* nothing is open */

@@ -1,14 +1,6 @@
 /* Kernels that fail, GPUs that hang or are full: what is said, once, and that everything still comes to an end. Each
  * test is a process of its own, since a broken GPU stays so for a process. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,6 +15,7 @@
 #include "common/device/cuda/lane.h"
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 #define MIB ((size_t)1 << 20)
@@ -75,8 +68,7 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: nothing waits */
 }
 
-static void in_kernel(void **state) {
-    (void)state;
+static void in_kernel(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -95,14 +87,12 @@ static void in_kernel(void **state) {
     after_a_failed_kernel(&gpus, y);
 }
 
-static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(void **state) {
-    (void)state;
+static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", NULL}, in_kernel);
     in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", "CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, in_kernel);
 }
 
-static void in_named(void **state) {
-    (void)state;
+static void in_named(NO_STATE) {
     ls_device *device = open_gpu((ls_device_options){.check_launches = true});
     float *y = gpu_alloc(device, 16);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
@@ -115,13 +105,11 @@ static void in_named(void **state) {
     ls_device_close(device);
 }
 
-static void checking_launches_names_the_operation(void **state) {
-    (void)state;
+static void checking_launches_names_the_operation(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:719", NULL}, in_named);
 }
 
-static void in_launch(void **state) {
-    (void)state;
+static void in_launch(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16), seen[4];
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -139,13 +127,9 @@ static void in_launch(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_call_that_fails_does_not_end_the_gpu(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_launch);
-}
+static void a_call_that_fails_does_not_end_the_gpu(NO_STATE) { in_own_process((const char *[]){NULL}, in_launch); }
 
-static void in_lost(void **state) {
-    (void)state;
+static void in_lost(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16);
     ls_device_pin_host(gpus.device[0], batch, sizeof batch);
@@ -156,15 +140,11 @@ static void in_lost(void **state) {
     after_a_failed_kernel(&gpus, y);
 }
 
-static void a_gpu_that_disappears(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_lost);
-}
+static void a_gpu_that_disappears(NO_STATE) { in_own_process((const char *[]){NULL}, in_lost); }
 
 /* --- input that kernels refuse ------------------------------------------------------------------------------------ */
 
-static void in_label(void **state) {
-    (void)state;
+static void in_label(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float logits[20] = {0}, *memory = gpu_upload(gpus.device[0], logits, sizeof logits);
     float *loss = gpu_alloc(gpus.device[0], 4), *gradient = gpu_alloc(gpus.device[0], sizeof logits);
@@ -193,10 +173,7 @@ static void in_label(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_label_out_of_range_is_named(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_label);
-}
+static void a_label_out_of_range_is_named(NO_STATE) { in_own_process((const char *[]){NULL}, in_label); }
 
 /* --- a GPU that hangs --------------------------------------------------------------------------------------------- */
 
@@ -212,8 +189,7 @@ static void nap(void *unused) {
     usleep(200 * 1000);
 }
 
-static void in_hang(void **state) {
-    (void)state;
+static void in_hang(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     ls_set_wait_timeout_s(0.3);
     ls_stream *comm = gpu_stream(&gpus, 1, LS_STREAM_COMM), *compute = gpu_stream(&gpus, 1, LS_STREAM_COMPUTE);
@@ -246,14 +222,10 @@ static void in_hang(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_wait_has_a_deadline(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_hang);
-}
+static void a_wait_has_a_deadline(NO_STATE) { in_own_process((const char *[]){NULL}, in_hang); }
 
 /* Two MiB of pageable memory go onto a stream that does not move; what is more waits for the first of them. */
-static void in_staging(void **state) {
-    (void)state;
+static void in_staging(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     char *values = calloc(2 * MIB, 1), *memory = gpu_upload(gpus.device[0], values, 2 * MIB);
@@ -271,13 +243,9 @@ static void in_staging(void **state) {
     free(values);
 }
 
-static void a_small_batch_does_not_wait_for_the_stream(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_staging);
-}
+static void a_small_batch_does_not_wait_for_the_stream(NO_STATE) { in_own_process((const char *[]){NULL}, in_staging); }
 
-static void in_hung_close(void **state) {
-    (void)state;
+static void in_hung_close(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_set_wait_timeout_s(0.2);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -292,10 +260,7 @@ static void in_hung_close(void **state) {
     atomic_store(&released, true);
 }
 
-static void closing_a_gpu_that_hangs_does_not_hang(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_hung_close);
-}
+static void closing_a_gpu_that_hangs_does_not_hang(NO_STATE) { in_own_process((const char *[]){NULL}, in_hung_close); }
 
 /* --- watchers ----------------------------------------------------------------------------------------------------- */
 
@@ -310,8 +275,7 @@ static ls_status watch(void *context, double waited_us) {
     return ls_fail(LS_ERR_PEER, "rank 1 has died");
 }
 
-static void in_watched(void **state) {
-    (void)state;
+static void in_watched(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *comm = gpu_stream(&gpus, 0, LS_STREAM_COMM);
     assert_int_equal(ls_device_watch(gpus.device[0], watch, &asked), LS_OK);
@@ -326,15 +290,11 @@ static void in_watched(void **state) {
     assert_int_equal(atomic_load(&asked), before);
 }
 
-static void watchers_are_asked_and_can_end_a_wait(void **state) {
-    (void)state;
-    in_own_process((const char *[]){NULL}, in_watched);
-}
+static void watchers_are_asked_and_can_end_a_wait(NO_STATE) { in_own_process((const char *[]){NULL}, in_watched); }
 
 /* --- memory that is not there ------------------------------------------------------------------------------------- */
 
-static void in_full(void **state) {
-    (void)state;
+static void in_full(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(2);
     void *parameters, *activations;
     assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_PARAMETER, 50 * MIB, "weights", &parameters), LS_OK);
@@ -355,13 +315,11 @@ static void in_full(void **state) {
     close_gpus(&gpus);
 }
 
-static void out_of_memory_says_what_to_lower(void **state) {
-    (void)state;
+static void out_of_memory_says_what_to_lower(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_full);
 }
 
-static void in_reuse(void **state) {
-    (void)state;
+static void in_reuse(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     size_t before = ls_device_reserved_bytes(gpus.device[0]);
     void *memory = gpu_alloc(gpus.device[0], 120 * MIB);
@@ -374,8 +332,7 @@ static void in_reuse(void **state) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void what_the_pool_keeps_is_no_lack(void **state) {
-    (void)state;
+static void what_the_pool_keeps_is_no_lack(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_reuse);
     in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", "CUDA_ON_CPU_NO_POOLS=1", NULL}, in_reuse);
 }

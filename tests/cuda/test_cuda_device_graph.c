@@ -1,13 +1,5 @@
 /* A step as a graph: what is in it, what its events mean afterwards, and what cannot be in one. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 #define COUNT 100
@@ -230,8 +223,7 @@ static void beginnings_and_ends_must_match(void **state) {
     ls_graph_destroy(graph);
 }
 
-static void cpu_devices_have_no_graphs(void **state) {
-    (void)state;
+static void cpu_devices_have_no_graphs(NO_STATE) {
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
     ls_device *device;
     ls_graph *graph;

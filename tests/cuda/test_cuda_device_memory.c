@@ -1,14 +1,6 @@
 /* The memory of GPUs, from CUDA's pools and from the list that stands in for them, its accounting, and copies of all
  * kinds; with streams that run at once and with streams that run when somebody waits. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +8,7 @@
 #include <cuda_on_cpu.h>
 
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 #define MIB ((size_t)1 << 20)
@@ -37,8 +30,7 @@ static bool without_pools;
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-static void memory_is_zero_and_aligned_also_the_second_time(void **state) {
-    (void)state;
+static void memory_is_zero_and_aligned_also_the_second_time(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     size_t sizes[] = {0, 1, 63, 1000, 3 * MIB + 5};
     for (int round = 0; round < 3; round++) {
@@ -59,8 +51,7 @@ static void memory_is_zero_and_aligned_also_the_second_time(void **state) {
     close_gpus(&gpus);
 }
 
-static void each_category_is_accounted_for(void **state) {
-    (void)state;
+static void each_category_is_accounted_for(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(2);
     ls_memory_report report, other;
     for (int c = 0; c < LS_MEMORY_COUNT; c++) {
@@ -81,8 +72,7 @@ static void each_category_is_accounted_for(void **state) {
 }
 
 /* What the pools have taken is what the GPU lacks. */
-static void the_accounting_agrees_with_the_gpu(void **state) {
-    (void)state;
+static void the_accounting_agrees_with_the_gpu(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(2);
     size_t before[2], left_before, left_after, total;
     for (int d = 0; d < 2; d++) before[d] = ls_device_reserved_bytes(gpus.device[d]);
@@ -106,8 +96,7 @@ static void the_accounting_agrees_with_the_gpu(void **state) {
 
 /* As in training: what is freed is kept, and comes again. (The first allocation of a round may come before the last
  * free is over.) */
-static void after_the_first_round_the_pool_takes_nothing_more(void **state) {
-    (void)state;
+static void after_the_first_round_the_pool_takes_nothing_more(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     size_t reserved = 0, sizes[] = {64, 300 * 1000, 5 * MIB, 17 * MIB};
     for (int round = 0; round < 5; round++) {
@@ -123,8 +112,7 @@ static void after_the_first_round_the_pool_takes_nothing_more(void **state) {
 }
 
 /* Of the list of blocks: a freed one is not wasted on something much smaller. */
-static void a_small_array_does_not_take_a_large_block(void **state) {
-    (void)state;
+static void a_small_array_does_not_take_a_large_block(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     void *large = gpu_alloc(gpus.device[0], 10 * MIB);
     ls_device_free(gpus.device[0], large);
@@ -138,8 +126,7 @@ static void a_small_array_does_not_take_a_large_block(void **state) {
 }
 
 /* Devices on one GPU: what one keeps and does not use, another gets when it needs it; what is in use stays. */
-static void a_full_gpu_takes_back_what_others_keep(void **state) {
-    (void)state;
+static void a_full_gpu_takes_back_what_others_keep(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(3);
     size_t left, total;
     assert_true(ls_device_memory_left(gpus.device[0], &left, &total));
@@ -164,13 +151,9 @@ static void a_full_gpu_takes_back_what_others_keep(void **state) {
     free(seen);
 }
 
-static void nothing_is_left(void **state) {
-    (void)state;
-    assert_int_equal(cuda_on_cpu_device_bytes(), 0);
-}
+static void nothing_is_left(NO_STATE) { assert_int_equal(cuda_on_cpu_device_bytes(), 0); }
 
-static void a_cap_holds(void **state) {
-    (void)state;
+static void a_cap_holds(NO_STATE) {
     ls_device *device = open_gpu((ls_device_options){.memory_capacity_bytes = 10000});
     void *first = gpu_alloc(device, 6000), *second;
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_ACTIVATION, 4001, "layer 3's output", &second),
@@ -186,8 +169,7 @@ static void a_cap_holds(void **state) {
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
 /* Pageable host memory to the GPU, within it, and back; more than the staging memory holds, too. */
-static void copies_of_all_sizes_arrive(void **state) {
-    (void)state;
+static void copies_of_all_sizes_arrive(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     size_t sizes[] = {1, 4095, 512 * 1024, 512 * 1024 + 1, 2 * MIB, 7 * MIB + 3};
@@ -208,8 +190,7 @@ static void copies_of_all_sizes_arrive(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_copy_within_the_host_keeps_the_order(void **state) {
-    (void)state;
+static void a_copy_within_the_host_keeps_the_order(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     int values[3] = {1, 2, 3}, between[3] = {0}, seen[3] = {0};
@@ -224,8 +205,7 @@ static void a_copy_within_the_host_keeps_the_order(void **state) {
 
 /* A small batch in pageable memory does not hold the host up, and may be changed... not before the stream has passed
  * it, but it is copied. */
-static void a_small_batch_does_not_hold_the_host_up(void **state) {
-    (void)state;
+static void a_small_batch_does_not_hold_the_host_up(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     unsigned char *values = pattern(MIB, 5), *seen = pattern(MIB, 6);
@@ -242,8 +222,7 @@ static void a_small_batch_does_not_hold_the_host_up(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(void **state) {
-    (void)state;
+static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     size_t nbytes = 3 * MIB;
@@ -271,8 +250,7 @@ static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(void **state) {
     free(back);
 }
 
-static void copies_reach_other_gpus(void **state) {
-    (void)state;
+static void copies_reach_other_gpus(NO_STATE) {
     struct gpus gpus = open_gpus(3);
     const char *gives = without_pools ? "cudaDeviceEnablePeerAccess" : "cudaMemPoolSetAccess";
     assert_true(cuda_on_cpu_calls(gives) >= 6); /* each for both others */
@@ -297,8 +275,7 @@ static void copies_reach_other_gpus(void **state) {
     free(seen);
 }
 
-static void addresses_are_told_apart(void **state) {
-    (void)state;
+static void addresses_are_told_apart(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     int here = 0;
     void *memory = gpu_alloc(gpus.device[1], 1000), *pinned = malloc(1000);

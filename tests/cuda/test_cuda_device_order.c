@@ -1,14 +1,6 @@
 /* Streams of GPUs run in any order that the declared events allow: with all waits the result is the same for every
  * seed, and without any one of them some seed shows it. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 #define COUNT 8
@@ -81,23 +74,20 @@ static float relay_once(int shared_gpu) {
     return sum[COUNT - 1];
 }
 
-static void in_right(void **state) {
-    (void)state;
+static void in_right(NO_STATE) {
     assert_true(relay_once(0) == 2 + 4 + 8);
     assert_true(relay_once(1) == 2 + 4 + 8);
 }
 
 /* The environment's EXPECT_WRONG_FILE notes that a seed gave another result. */
-static void in_perhaps_wrong(void **state) {
-    (void)state;
+static void in_perhaps_wrong(NO_STATE) {
     if (relay_once(0) == 2 + 4 + 8) return;
     FILE *file = fopen(getenv("EXPECT_WRONG_FILE"), "w");
     assert_non_null(file);
     fclose(file);
 }
 
-static void with_all_waits_every_order_gives_the_same(void **state) {
-    (void)state;
+static void with_all_waits_every_order_gives_the_same(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_STREAMS=eager", NULL}, in_right);
     for (int seed = 1; seed <= SEEDS; seed++) {
         char streams[64];
@@ -106,8 +96,7 @@ static void with_all_waits_every_order_gives_the_same(void **state) {
     }
 }
 
-static void without_any_one_wait_some_order_shows_it(void **state) {
-    (void)state;
+static void without_any_one_wait_some_order_shows_it(NO_STATE) {
     static const char *const drops[] = {"LS_CPU_DROP_WAIT=doubled", "LS_CPU_DROP_WAIT=copied",
                                         "LS_CPU_DROP_WAIT=added"};
     for (int d = 0; d < 3; d++) {

@@ -1,14 +1,6 @@
 /* What is said where GPUs cannot be used, and which there are. Each test is a process of its own, as CUDA starts once
  * in a process. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +8,7 @@
 #include <cuda_on_cpu.h>
 
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 static void contains(const char *text, const char *part) {
@@ -38,70 +31,45 @@ static void nothing_is_found(const char *reason, const char *advice) {
     scratch_expect_error(reason, "--device-kind cpu");
 }
 
-static void in_no_driver(void **state) {
-    (void)state;
-    nothing_is_found("there is no NVIDIA driver", "");
-}
+static void in_no_driver(NO_STATE) { nothing_is_found("there is no NVIDIA driver", ""); }
 
-static void no_driver(void **state) {
-    (void)state;
+static void no_driver(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=none", "CUDA_ON_CPU_DEVICES=1", NULL}, in_no_driver);
 }
 
-static void in_old_driver(void **state) {
-    (void)state;
+static void in_old_driver(NO_STATE) {
     nothing_is_found("the NVIDIA driver is too old: it knows CUDA 11.4, and this build needs CUDA 13.0",
                      "update the driver");
 }
 
-static void old_driver(void **state) {
-    (void)state;
+static void old_driver(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=old", "CUDA_ON_CPU_DEVICES=1", NULL}, in_old_driver);
 }
 
-static void in_no_gpu(void **state) {
-    (void)state;
-    nothing_is_found("the NVIDIA driver shows no GPU", "");
-}
+static void in_no_gpu(NO_STATE) { nothing_is_found("the NVIDIA driver shows no GPU", ""); }
 
-static void no_gpu(void **state) {
-    (void)state;
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=0", NULL}, in_no_gpu);
-}
+static void no_gpu(NO_STATE) { in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=0", NULL}, in_no_gpu); }
 
-static void in_hidden(void **state) {
-    (void)state;
-    nothing_is_found("shows no GPU (CUDA_VISIBLE_DEVICES=)", "");
-}
+static void in_hidden(NO_STATE) { nothing_is_found("shows no GPU (CUDA_VISIBLE_DEVICES=)", ""); }
 
-static void all_hidden(void **state) {
-    (void)state;
+static void all_hidden(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_VISIBLE_DEVICES=", NULL}, in_hidden);
 }
 
-static void in_not_starting(void **state) {
-    (void)state;
-    nothing_is_found("CUDA does not start", "cudaErrorSystemNotReady");
-}
+static void in_not_starting(NO_STATE) { nothing_is_found("CUDA does not start", "cudaErrorSystemNotReady"); }
 
-static void not_starting(void **state) {
-    (void)state;
+static void not_starting(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_ON_CPU_FAIL=cudaGetDeviceCount:0:802", NULL},
                    in_not_starting);
 }
 
-static void in_no_plugin(void **state) {
-    (void)state;
-    nothing_is_found("there is no /nowhere/ls_cuda.so", "nvcc");
-}
+static void in_no_plugin(NO_STATE) { nothing_is_found("there is no /nowhere/ls_cuda.so", "nvcc"); }
 
-static void no_plugin(void **state) {
-    (void)state;
+static void no_plugin(NO_STATE) {
     in_own_process((const char *[]){"LS_PLUGINS=/nowhere", "CUDA_ON_CPU_DEVICES=2", NULL}, in_no_plugin);
 }
 
-static void in_three_of_four(void **state) {
-    (void)state;
+static void in_three_of_four(NO_STATE) {
     char why[512] = "?";
     int count;
     ls_find_gpus(&count, why, sizeof why);
@@ -125,8 +93,7 @@ static void in_three_of_four(void **state) {
     ls_device_close(device);
 }
 
-static void an_index_that_does_not_exist(void **state) {
-    (void)state;
+static void an_index_that_does_not_exist(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=4", "CUDA_VISIBLE_DEVICES=3,1,0", NULL}, in_three_of_four);
 }
 
@@ -147,8 +114,7 @@ static size_t opened_nbytes(void) {
     return nbytes;
 }
 
-static void in_workspaces(void **state) {
-    (void)state;
+static void in_workspaces(NO_STATE) {
     static const struct {
         const char *text;
         size_t nbytes;
@@ -170,23 +136,19 @@ static void in_workspaces(void **state) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void a_workspace_as_asked(void **state) {
-    (void)state;
+static void a_workspace_as_asked(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", NULL}, in_workspaces);
 }
 
-static void in_taken(void **state) {
-    (void)state;
+static void in_taken(NO_STATE) {
     open_fails(LS_ERR_SYSTEM, "cudaSetDevice failed on GPU 0", "another process has the GPU for itself");
 }
 
-static void a_gpu_that_another_process_has_for_itself(void **state) {
-    (void)state;
+static void a_gpu_that_another_process_has_for_itself(NO_STATE) {
     in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_FAIL=cudaSetDevice:1:46", NULL}, in_taken);
 }
 
-static void in_full(void **state) {
-    (void)state;
+static void in_full(NO_STATE) {
     ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
     ls_device *devices[8];
     int opened = 0;
@@ -198,15 +160,13 @@ static void in_full(void **state) {
     for (; opened >= 0; opened--) ls_device_close(devices[opened]);
 }
 
-static void a_gpu_without_memory_for_another_device(void **state) {
-    (void)state;
+static void a_gpu_without_memory_for_another_device(NO_STATE) {
     in_own_process(
         (const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_MEMORY=150000000", "CUBLAS_WORKSPACE_CONFIG=", NULL},
         in_full);
 }
 
-static void in_half_open(void **state) {
-    (void)state;
+static void in_half_open(NO_STATE) {
     open_fails(LS_ERR_SYSTEM, "failed on GPU 0", NULL);
     assert_true(cuda_on_cpu_calls("cudaFreeAsync") <= cuda_on_cpu_calls("cudaMemsetAsync")); /* of what was had */
     struct gpus gpus = open_gpus(1);                                                         /* the fault has passed */
@@ -216,8 +176,7 @@ static void in_half_open(void **state) {
 }
 
 /* Each call that opening makes fails once. */
-static void a_failure_while_opening_leaves_nothing(void **state) {
-    (void)state;
+static void a_failure_while_opening_leaves_nothing(NO_STATE) {
     static const char *const faults[] = {
         "CUDA_ON_CPU_FAIL=cudaGetDeviceProperties:1:304",
         "CUDA_ON_CPU_FAIL=cudaHostAlloc:1:304",

@@ -1,15 +1,8 @@
 /* "CUDA on the CPU" fails where it is told to, and as CUDA does: which calls then fail too, and which do not. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -21,8 +14,7 @@ static cudaStream_t new_stream(void) {
     return stream;
 }
 
-static void the_nth_call_fails(void **state) {
-    (void)state;
+static void the_nth_call_fails(NO_STATE) {
     void *memory[4];
     machine(1, "eager");
     setenv("CUDA_ON_CPU_FAIL", "cudaMalloc:2:2,cudaMallocHost:1:46", 1);
@@ -50,8 +42,7 @@ static void set_flag(void *flag) { *(int *)flag = 1; }
 
 /* A kernel fails while it runs: nobody hears of it before the host waits or asks, and then nothing works on that
  * device. */
-static void a_failed_kernel_breaks_its_device(void **state) {
-    (void)state;
+static void a_failed_kernel_breaks_its_device(NO_STATE) {
     machine(2, "shuffle:1");
     cuda_on_cpu_reset_faults("kernel:2:700");
     cudaStream_t stream = new_stream();
@@ -95,8 +86,7 @@ static void a_failed_kernel_breaks_its_device(void **state) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void errors_of_contexts_stay(void **state) {
-    (void)state;
+static void errors_of_contexts_stay(NO_STATE) {
     machine(1, "eager");
     cudaStream_t stream = new_stream();
     cuda_on_cpu_reset_faults("cudaStreamSynchronize:1:719,cudaStreamQuery:1:999");
@@ -109,8 +99,7 @@ static void errors_of_contexts_stay(void **state) {
     OK(cudaStreamSynchronize(again));
 }
 
-static void a_kernel_in_a_graph_may_fail(void **state) {
-    (void)state;
+static void a_kernel_in_a_graph_may_fail(NO_STATE) {
     machine(1, "eager");
     cuda_on_cpu_reset_faults("kernel:3:719");
     cudaStream_t stream = new_stream();
@@ -129,8 +118,7 @@ static void a_kernel_in_a_graph_may_fail(void **state) {
     FAILS(cudaErrorLaunchFailure, cudaGraphDestroy(graph));
 }
 
-static void errors_have_names(void **state) {
-    (void)state;
+static void errors_have_names(NO_STATE) {
     assert_string_equal(cudaGetErrorName(cudaErrorNoDevice), "cudaErrorNoDevice");
     assert_string_equal(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
     assert_string_equal(cudaGetErrorName((cudaError_t)12345), "unrecognized error code");
@@ -156,8 +144,7 @@ static void child_starts_anew(void *expected) {
     child_uses_cuda(expected);
 }
 
-static void a_child_works_if_its_parent_used_nothing(void **state) {
-    (void)state;
+static void a_child_works_if_its_parent_used_nothing(NO_STATE) {
     cudaError_t works = cudaSuccess, does_not = cudaErrorInitializationError;
     int version, count;
     machine(2, "eager");
@@ -172,8 +159,7 @@ static void a_child_works_if_its_parent_used_nothing(void **state) {
     OK(cudaDeviceSynchronize());
 }
 
-static void peers_are_introduced_once(void **state) {
-    (void)state;
+static void peers_are_introduced_once(NO_STATE) {
     int can = -1;
     machine(2, "eager");
     OK(cudaDeviceCanAccessPeer(&can, 0, 1));

@@ -1,26 +1,18 @@
 /* Launching kernels on the CPU (tests/cuda_on_cpu/threads_launch.cpp): what CUDA refuses, what a launch keeps, and
  * kernels that fail or cannot end. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <cuda_on_cpu_threads.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/arrays.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
 static const char *const orders[] = {"ascending", "descending", "random:1", "random:77"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static int setup(void **state) {
-    (void)state;
+static int setup(NO_STATE) {
     roomy_machine(1, "eager");
     return 0;
 }
@@ -36,8 +28,7 @@ static void expect_reversed(unsigned threads) {
 
 /* --- kernels that cannot end -------------------------------------------------------------------------------------- */
 
-static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(void **state) {
-    (void)state;
+static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(NO_STATE) {
     static const char *const cases[][3] = {
         {"left", "63 of 64 threads", "has left the kernel"},
         {"left", "left_kernel", "thread (5,0,0)"},
@@ -77,8 +68,7 @@ static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(void **state
     expect_reversed(1024);
 }
 
-static void a_fault_can_be_planted_in_a_kernel(void **state) {
-    (void)state;
+static void a_fault_can_be_planted_in_a_kernel(NO_STATE) {
     struct selftest_geometry one = {{1, 1, 1}, {1, 1, 1}};
     int x[9] = {0}, *memory = device_array(sizeof x);
     cuda_on_cpu_reset_faults("kernel:2:700");
@@ -95,8 +85,7 @@ static void a_fault_can_be_planted_in_a_kernel(void **state) {
     ok(cudaDeviceSynchronize());
 }
 
-static void a_pointer_that_no_gpu_can_follow_breaks_the_device(void **state) {
-    (void)state;
+static void a_pointer_that_no_gpu_can_follow_breaks_the_device(NO_STATE) {
     float in[32] = {0}, *out = device_array(sizeof in);
     stderr_begin();
     cudaError_t launched = selftest_reverse(NULL, 32, true, in, out), ended = cudaDeviceSynchronize();
@@ -129,8 +118,7 @@ static void use_stack(void *nbytes) {
 }
 
 /* In a process of its own: it must die, and not go on with memory that it destroyed. */
-static void a_stack_that_overflows_is_a_crash(void **state) {
-    (void)state;
+static void a_stack_that_overflows_is_a_crash(NO_STATE) {
     int *memory = device_array(64 * sizeof *memory), out[64];
     ok(selftest_deep(NULL, 64, 64 << 10, memory));
     from_device(out, memory, sizeof out);
@@ -143,8 +131,7 @@ static void expect_three(const unsigned *got, const unsigned *want) { assert_mem
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-static void a_launch_is_checked_as_cuda_does(void **state) {
-    (void)state;
+static void a_launch_is_checked_as_cuda_does(NO_STATE) {
     static const struct {
         struct selftest_geometry geometry;
         cudaError_t error;
@@ -184,8 +171,7 @@ static void a_launch_is_checked_as_cuda_does(void **state) {
     }
 }
 
-static void arguments_are_values_of_the_time_of_the_launch(void **state) {
-    (void)state;
+static void arguments_are_values_of_the_time_of_the_launch(NO_STATE) {
     struct selftest_values values = {2.5, {1, -2, 3, -4, 5}}, got, *memory;
     roomy_machine(1, "shuffle:1");
     memory = device_array(sizeof *memory);
@@ -195,8 +181,7 @@ static void arguments_are_values_of_the_time_of_the_launch(void **state) {
     assert_memory_equal(got.list, values.list, sizeof got.list);
 }
 
-static void a_graph_repeats_its_kernels(void **state) {
-    (void)state;
+static void a_graph_repeats_its_kernels(NO_STATE) {
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t exec;

@@ -1,17 +1,10 @@
 /* "CUDA on the CPU": device memory is not the host's, has an end, and is watched. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -55,8 +48,7 @@ static void peek_at_device_memory(void *streams) {
     if (cuda_on_cpu_peek(&value, x, 5) == 0) abort();
 }
 
-static void host_threads_cannot_touch_device_memory(void **state) {
-    (void)state;
+static void host_threads_cannot_touch_device_memory(NO_STATE) {
     char *modes[] = {"eager", "shuffle:1"};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dies(read_device_memory, modes[i]), 1);
@@ -95,13 +87,11 @@ static void read_beyond(void *unused) {
 #define READS_ARE_WATCHED 0
 #endif
 
-static void what_is_read_beyond_an_end_is_noticed_under_asan(void **state) {
-    (void)state;
+static void what_is_read_beyond_an_end_is_noticed_under_asan(NO_STATE) {
     assert_int_equal(dies(read_beyond, NULL), READS_ARE_WATCHED);
 }
 
-static void what_is_written_beyond_an_end_is_noticed(void **state) {
-    (void)state;
+static void what_is_written_beyond_an_end_is_noticed(NO_STATE) {
     size_t exact = 0, one = 1, many = sizeof(struct selftest_place);
     assert_int_equal(dies(write_beyond, &exact), 0);
     assert_int_equal(dies(write_beyond, &one), 1);
@@ -110,8 +100,7 @@ static void what_is_written_beyond_an_end_is_noticed(void **state) {
 
 /* --- how much there is -------------------------------------------------------------------------------------------- */
 
-static void fresh_memory_is_nan(void **state) {
-    (void)state;
+static void fresh_memory_is_nan(NO_STATE) {
     machine(1, "eager");
     for (int round = 0; round < 2; round++) {
         float *x;
@@ -123,8 +112,7 @@ static void fresh_memory_is_nan(void **state) {
     }
 }
 
-static void memory_ends(void **state) {
-    (void)state;
+static void memory_ends(NO_STATE) {
     machine(2, "eager");
     void *all, *more = &more, *other;
     assert_int_equal(free_nbytes(), MACHINE_NBYTES);
@@ -154,8 +142,7 @@ static void memory_ends(void **state) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void holes_join(void **state) {
-    (void)state;
+static void holes_join(NO_STATE) {
     machine(1, "eager");
     void *pieces[8], *whole;
     for (int i = 0; i < 8; i++) OK(cudaMalloc(&pieces[i], MACHINE_NBYTES / 8));
@@ -166,8 +153,7 @@ static void holes_join(void **state) {
     assert_ptr_equal(whole, pieces[0]);
 }
 
-static void addresses_know_their_device(void **state) {
-    (void)state;
+static void addresses_know_their_device(NO_STATE) {
     machine(2, "eager");
     struct cudaPointerAttributes attributes;
     char *there, *pinned, local[16];
@@ -189,8 +175,7 @@ static void addresses_know_their_device(void **state) {
     assert_ptr_equal(attributes.hostPointer, local);
 }
 
-static void host_memory_is_registered_once(void **state) {
-    (void)state;
+static void host_memory_is_registered_once(NO_STATE) {
     machine(1, "eager");
     static char memory[4096];
     void *seen = NULL, *pinned;
@@ -229,8 +214,7 @@ static uint64_t attribute(cudaMemPool_t pool, enum cudaMemPoolAttr which) {
     return value;
 }
 
-static void a_pool_keeps_what_was_freed(void **state) {
-    (void)state;
+static void a_pool_keeps_what_was_freed(NO_STATE) {
     machine(1, "shuffle:1");
     cudaStream_t stream;
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -269,8 +253,7 @@ static void a_pool_keeps_what_was_freed(void **state) {
 }
 
 /* What a pool keeps, other pools get when it is trimmed, which a free that is under way prevents. */
-static void pools_do_not_share_what_they_keep(void **state) {
-    (void)state;
+static void pools_do_not_share_what_they_keep(NO_STATE) {
     machine(1, "shuffle:1");
     cudaStream_t stream;
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -290,8 +273,7 @@ static void pools_do_not_share_what_they_keep(void **state) {
 }
 
 /* Memory of cudaMallocFromPoolAsync belongs to those that come after it. */
-static void using_pool_memory_too_early_shows(void **state) {
-    (void)state;
+static void using_pool_memory_too_early_shows(NO_STATE) {
     int spoilt = 0;
     for (int seed = 0; seed < 40; seed++) {
         shuffled_machine(1, seed);

@@ -3,18 +3,12 @@
  *
  * On a machine with GPUs (make gpu-check) the same tests run on as many of them as there are. On the CPU's GPUs
  * products add up as GPUs may, in slices and not alike wherever matrices lie: none of this may depend on that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/seam/devices.h"
+#include "tests/cuda/test.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
@@ -26,8 +20,7 @@ static const struct plan convnet = {.model = "convnet", .batch = 8, .steps = 2, 
 
 static int gpus_there;
 
-static int find_gpus(void **state) {
-    (void)state;
+static int find_gpus(NO_STATE) {
     char why[512] = "";
     setenv("CUDA_ON_CPU_DEVICES", "4", 1);
     setenv("CUDA_ON_CPU_ROUNDING", "slices:4,place,ulps,flush", 0);
@@ -107,21 +100,18 @@ static void expect_dp_is_ddp(struct plan model, int devices, int gpus) {
     release(dp);
 }
 
-static void dp_and_ddp_agree_with_a_gpu_each(void **state) {
-    (void)state;
+static void dp_and_ddp_agree_with_a_gpu_each(NO_STATE) {
     for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, devices);
     expect_dp_is_ddp(convnet, 2, 2);
 }
 
-static void dp_and_ddp_agree_on_one_gpu(void **state) {
-    (void)state;
+static void dp_and_ddp_agree_on_one_gpu(NO_STATE) {
     for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, 1);
     expect_dp_is_ddp(mlp, 4, 2);
 }
 
 /* Which GPU a device is on has no part in the arithmetic. */
-static void sharing_a_gpu_changes_no_bit(void **state) {
-    (void)state;
+static void sharing_a_gpu_changes_no_bit(NO_STATE) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = make(mlp, (enum mode)mode, 4, 4);
         struct outcome *apart = run(&plan);
@@ -133,8 +123,7 @@ static void sharing_a_gpu_changes_no_bit(void **state) {
     }
 }
 
-static void one_device_and_one_rank_are_the_plain_path(void **state) {
-    (void)state;
+static void one_device_and_one_rank_are_the_plain_path(NO_STATE) {
     struct plan plan = make(convnet, MODE_SINGLE, 1, 1);
     struct outcome *single = run(&plan);
     expect_progress(&plan, single);
@@ -148,8 +137,7 @@ static void one_device_and_one_rank_are_the_plain_path(void **state) {
     release(single);
 }
 
-static void sync_bn_makes_them_agree_too(void **state) {
-    (void)state;
+static void sync_bn_makes_them_agree_too(NO_STATE) {
     struct plan plan = make(convnet, MODE_DP, 2, 2);
     plan.sync_bn = true;
     struct outcome *dp = run(&plan);
@@ -165,8 +153,7 @@ static void sync_bn_makes_them_agree_too(void **state) {
 }
 
 /* The loss is taken elsewhere, from the same outputs. */
-static void the_output_device_changes_no_bit(void **state) {
-    (void)state;
+static void the_output_device_changes_no_bit(NO_STATE) {
     struct plan plan = make(mlp, MODE_DP, 3, 3);
     struct outcome *first = run(&plan);
     plan.output_device = 2;
@@ -193,16 +180,14 @@ static void expect_nccl_follows(struct plan model, enum mode mode, int devices, 
     release(again);
 }
 
-static void nccl_keeps_ranks_together(void **state) {
-    (void)state;
+static void nccl_keeps_ranks_together(NO_STATE) {
     if (gpus_there < 4) skip();
     expect_nccl_follows(mlp, MODE_DDP, 2, false);
     expect_nccl_follows(mlp, MODE_DDP, 4, false);
     expect_nccl_follows(convnet, MODE_DDP, 2, true);
 }
 
-static void nccl_replicates_and_reduces(void **state) {
-    (void)state;
+static void nccl_replicates_and_reduces(NO_STATE) {
     if (gpus_there < 4) skip();
     expect_nccl_follows(mlp, MODE_DP, 2, false);
     expect_nccl_follows(mlp, MODE_DP, 4, false);
@@ -210,8 +195,7 @@ static void nccl_replicates_and_reduces(void **state) {
 }
 
 /* 9 samples on 4 devices: 3 3 3, so that one replica has no piece and is met all the same. */
-static void a_replica_without_a_piece_takes_part(void **state) {
-    (void)state;
+static void a_replica_without_a_piece_takes_part(NO_STATE) {
     if (gpus_there < 4) skip();
     struct plan plan = make(mlp, MODE_DP, 4, 4);
     plan.batch = 9;
@@ -244,8 +228,7 @@ static void expect_stored_losses(struct plan plan, const char *stored) {
     release(outcomes);
 }
 
-static void losses_follow_pytorchs(void **state) {
-    (void)state;
+static void losses_follow_pytorchs(NO_STATE) {
     struct plan plan = mlp;
     plan.model = "mlp";
     plan.batch = 64;
@@ -260,8 +243,7 @@ static void losses_follow_pytorchs(void **state) {
     expect_stored_losses(plan, "train_mlp_adam_w1");
 }
 
-static void convnet_losses_follow_pytorchs(void **state) {
-    (void)state;
+static void convnet_losses_follow_pytorchs(NO_STATE) {
     struct plan plan = convnet;
     plan.batch = 100;
     plan.steps = 1; /* batches of 100 take their time on a CPU that does a GPU's work */
@@ -278,8 +260,7 @@ static void convnet_losses_follow_pytorchs(void **state) {
 /* --- what else a step may have ---------------------------------------------------------------------------------------- */
 
 /* 9 samples on 4 devices; and a last batch that leaves devices without any. */
-static void uneven_batches_follow_one_device(void **state) {
-    (void)state;
+static void uneven_batches_follow_one_device(NO_STATE) {
     struct plan plan = make(mlp, MODE_SINGLE, 1, 1), shared;
     plan.batch = 9;
     plan.samples = 30;
@@ -297,8 +278,7 @@ static void uneven_batches_follow_one_device(void **state) {
 }
 
 /* Hashes of what lies on GPUs are compared after each step, and nothing else changes. */
-static void comparing_and_searching_change_no_bit(void **state) {
-    (void)state;
+static void comparing_and_searching_change_no_bit(NO_STATE) {
     struct plan plan = make(mlp, MODE_DDP, 2, 2);
     struct outcome *plain = run(&plan);
     plan.compare_each_step = true;
@@ -343,8 +323,7 @@ static void expect_any_order(struct plan plan, int seeds) {
     release(expected);
 }
 
-static void any_order_gives_the_same_bits(void **state) {
-    (void)state;
+static void any_order_gives_the_same_bits(NO_STATE) {
     for (int mode = MODE_SINGLE; mode <= MODE_DDP; mode++) {
         int devices = mode == MODE_SINGLE ? 1 : 2;
         expect_any_order(make(mlp, (enum mode)mode, devices, devices), 6);
@@ -357,8 +336,7 @@ static void any_order_gives_the_same_bits(void **state) {
     expect_any_order(plan, 6);
 }
 
-static void any_order_gives_the_same_bits_of_batch_norm(void **state) {
-    (void)state;
+static void any_order_gives_the_same_bits_of_batch_norm(NO_STATE) {
     struct plan plan = convnet;
     plan.batch = 4;
     plan.steps = 2;

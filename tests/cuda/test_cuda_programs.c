@@ -2,13 +2,6 @@
  * whichever way the work is shared. The GPUs are those of tests/cuda_on_cpu, as many as the environment in front of
  * each command says. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -18,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/programs/resident_runs.h"
@@ -46,8 +40,7 @@ static void expect_loaded(const char *line, bool expected) {
         fail_msg("%s: ls_cuda.so is %s", line, expected ? "not loaded" : "loaded");
 }
 
-static void cpu_runs_load_nothing_of_cuda(void **state) {
-    (void)state;
+static void cpu_runs_load_nothing_of_cuda(NO_STATE) {
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --single " SMALL, true);
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --device-kind cpu --single " SMALL, false);
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 ddp_train --device-kind cpu --spawn 2 " SMALL, false);
@@ -58,8 +51,7 @@ static void cpu_runs_load_nothing_of_cuda(void **state) {
 
 /* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
 
-static void the_first_line_says_on_what(void **state) {
-    (void)state;
+static void the_first_line_says_on_what(NO_STATE) {
     static const struct {
         const char *line, *first;
     } cases[] = {
@@ -86,8 +78,7 @@ static void the_first_line_says_on_what(void **state) {
 
 /* Where a GPU was to be expected, the first line says why there is none: with --device-kind auto only, and by one
  * process. */
-static void the_first_line_says_why_not_on_gpus(void **state) {
-    (void)state;
+static void the_first_line_says_why_not_on_gpus(NO_STATE) {
     static const struct {
         const char *line, *why;
     } cases[] = {
@@ -126,8 +117,7 @@ static void the_first_line_says_why_not_on_gpus(void **state) {
 }
 
 /* Options that change nothing in this run: one line each, and the run goes on. */
-static void what_has_no_effect_is_noted(void **state) {
-    (void)state;
+static void what_has_no_effect_is_noted(NO_STATE) {
     static const struct {
         const char *line, *said;
     } cases[] = {
@@ -152,8 +142,7 @@ static void what_has_no_effect_is_noted(void **state) {
 
 /* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says
  * it. */
-static void the_backend_is_told(void **state) {
-    (void)state;
+static void the_backend_is_told(NO_STATE) {
     static const struct {
         const char *line, *said;
         int lines;
@@ -189,8 +178,7 @@ static void the_backend_is_told(void **state) {
     }
 }
 
-static void the_summary_names_the_gpus(void **state) {
-    (void)state;
+static void the_summary_names_the_gpus(NO_STATE) {
     expect_success("CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1,1 --summary=- " SMALL);
     expect_in(p.out_text, "(enqueueing)"); /* the table's heading */
     const char *line = strstr(p.out_text, "{\"summary\"");
@@ -225,8 +213,7 @@ static const char *weights_of(const char *line) {
     return weights;
 }
 
-static void dp_and_ddp_end_with_the_same_weights(void **state) {
-    (void)state;
+static void dp_and_ddp_end_with_the_same_weights(NO_STATE) {
     const char *dp = weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL);
     assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL));
     assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0 " SMALL));
@@ -240,8 +227,7 @@ static void dp_and_ddp_end_with_the_same_weights(void **state) {
     for (size_t i = 0; i < COUNT_OF(ddp); i++) assert_string_equal(dp, weights_of(ddp[i]));
 }
 
-static void options_of_gpus_arrive(void **state) {
-    (void)state;
+static void options_of_gpus_arrive(NO_STATE) {
     const char *plain = weights_of("CUDA_ON_CPU_DEVICES=1 dp_train " SMALL);
     assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL));
     assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 ddp_train --cuda-graph " SMALL));
@@ -250,8 +236,7 @@ static void options_of_gpus_arrive(void **state) {
                         weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
 }
 
-static void nccl_repeats_itself(void **state) {
-    (void)state;
+static void nccl_repeats_itself(NO_STATE) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=4 ddp_train --spawn 4 " SMALL,
         "CUDA_ON_CPU_DEVICES=4 dp_train --replicate nccl " SMALL,
@@ -263,8 +248,7 @@ static void nccl_repeats_itself(void **state) {
 }
 
 /* With what looks at the ranks and at the weights: hashes, buffers, the accuracy, a file. */
-static void everything_at_once(void **state) {
-    (void)state;
+static void everything_at_once(NO_STATE) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
         "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join --model mlp",
@@ -286,8 +270,7 @@ static void everything_at_once(void **state) {
 }
 
 /* With a graph there is a recording for each of the places; a single batch lies in both places of a GPU. */
-static void resident_batches_give_the_same_losses(void **state) {
-    (void)state;
+static void resident_batches_give_the_same_losses(NO_STATE) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=1 dp_train --single",
         "CUDA_ON_CPU_DEVICES=1 dp_train --single --cuda-graph",
@@ -305,8 +288,7 @@ static void resident_batches_give_the_same_losses(void **state) {
 /* --- the host ------------------------------------------------------------------------------------------------------ */
 
 /* Every launch has its turn at the emulated interpreter's lock: those of NCCL's operations and of a graph, too. */
-static void launches_of_all_kinds_take_turns(void **state) {
-    (void)state;
+static void launches_of_all_kinds_take_turns(NO_STATE) {
     static const struct {
         const char *program, *launch;
     } cases[] = {

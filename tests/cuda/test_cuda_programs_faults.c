@@ -1,13 +1,6 @@
 /* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2
  * or 3, and one line that says what, where, and what to do; nothing stays behind. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/programs/program.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -39,8 +33,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
 
 /* --- the machine ------------------------------------------------------------------------------------------------------- */
 
-static void test_no_gpu(void **state) {
-    (void)state;
+static void test_no_gpu(NO_STATE) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=0 dp_train --device-kind cuda", 1, "no GPU can be used: the NVIDIA driver shows no GPU"},
         {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES= dp_train --device-kind cuda", 1, "(CUDA_VISIBLE_DEVICES=)"},
@@ -54,8 +47,7 @@ static void test_no_gpu(void **state) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_gpus_that_are_not_there(void **state) {
-    (void)state;
+static void test_gpus_that_are_not_there(NO_STATE) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2,
          "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
@@ -71,8 +63,7 @@ static void test_gpus_that_are_not_there(void **state) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_what_does_not_go_together(void **state) {
-    (void)state;
+static void test_what_does_not_go_together(NO_STATE) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend nccl", 2, "a GPU per rank, but 2 ranks share 1 GPU"},
         {"CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --device-ids 0,2,0 --backend nccl", 2, "3 ranks share 2 GPUs"},
@@ -88,8 +79,7 @@ static void test_what_does_not_go_together(void **state) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_busy_or_full_gpus(void **state) {
-    (void)state;
+static void test_busy_or_full_gpus(NO_STATE) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=cudaSetDevice:2:46 dp_train", 1,
          "another process has the GPU for itself"},
@@ -118,8 +108,7 @@ static void expect_end(const char *line, int status, const char *text, const cha
         fail_msg("%s: status %d, '%s' and '%s' expected: %s", line, p.status, text, another, p.err_text);
 }
 
-static void test_a_kernel_fails(void **state) {
-    (void)state;
+static void test_a_kernel_fails(NO_STATE) {
     expect_end("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:30:700 dp_train", 1, "cudaErrorIllegalAddress",
                "--debug-launches names the operation");
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=kernel:60:719 dp_train", 1, "cudaErrorLaunchFailure",
@@ -133,8 +122,7 @@ static void test_a_kernel_fails(void **state) {
 }
 
 /* The operation's name is what --debug-launches is for: the same fault, counted in kernels, in two ways. */
-static void test_debug_launches_name_the_operation(void **state) {
-    (void)state;
+static void test_debug_launches_name_the_operation(NO_STATE) {
     static program p;
     static const char *const operations[] = {"linear", "gemm", "relu",  "cross_entropy", "adam",
                                              "add",    "bias", "scale", "fill"};
@@ -148,8 +136,7 @@ static void test_debug_launches_name_the_operation(void **state) {
     if (!named) fail_msg("no operation is named: %s", p.err_text);
 }
 
-static void test_nccl_fails(void **state) {
-    (void)state;
+static void test_nccl_fails(NO_STATE) {
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:2 dp_train --replicate nccl", 1,
                "unhandled system error", "NCCL_DEBUG=INFO says more");
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:3 dp_train --replicate nccl", 1,
@@ -193,16 +180,14 @@ static void expect_rank(job *j, int rank, int status, const char *text) {
 }
 
 /* --device-kind auto finds GPUs on one rank only. */
-static void test_ranks_with_and_without_gpus(void **state) {
-    (void)state;
+static void test_ranks_with_and_without_gpus(NO_STATE) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
     for (int r = 0; r < RANKS; r++)
         expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
 }
 
-static void test_a_rank_is_killed(void **state) {
-    (void)state;
+static void test_a_rank_is_killed(NO_STATE) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
     for (int i = 0; i < 2; i++) {
@@ -219,8 +204,7 @@ static void test_a_rank_is_killed(void **state) {
     }
 }
 
-static void test_a_rank_stops(void **state) {
-    (void)state;
+static void test_a_rank_stops(NO_STATE) {
     static job j;
     start_job(&j, "A=1", "--backend nccl --epochs 100000 --timeout 2");
     program_await(&j.ranks[0], "\n");
@@ -232,8 +216,7 @@ static void test_a_rank_stops(void **state) {
 }
 
 /* The others learn of it, and none of them waits for ever. */
-static void test_a_kernel_fails_on_one_rank(void **state) {
-    (void)state;
+static void test_a_kernel_fails_on_one_rank(NO_STATE) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
     for (int i = 0; i < 2; i++) {
@@ -243,16 +226,14 @@ static void test_a_kernel_fails_on_one_rank(void **state) {
     }
 }
 
-static void test_nccl_of_another_version(void **state) {
-    (void)state;
+static void test_nccl_of_another_version(NO_STATE) {
     static job j;
     start_job(&j, "NCCL_ON_CPU_VERSION=22304", "--backend nccl --steps 4");
     expect_rank(&j, 0, 1, "rank 1 has 2.23.4");
     expect_rank(&j, 1, 1, "rank 1 has 2.23.4");
 }
 
-static void test_nccl_does_not_come_up(void **state) {
-    (void)state;
+static void test_nccl_does_not_come_up(NO_STATE) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7", "--backend nccl --steps 4 --timeout 1");
     expect_rank(&j, 0, 3, "NCCL did not come up within 1 s");
@@ -272,8 +253,7 @@ static const char *plugins_without_nccl(void) {
     return setting;
 }
 
-static void test_nccl_is_not_there(void **state) {
-    (void)state;
+static void test_nccl_is_not_there(NO_STATE) {
     static job j;
     const char *without = plugins_without_nccl();
     start_job(&j, without, "--backend nccl --steps 4");
@@ -286,8 +266,7 @@ static void test_nccl_is_not_there(void **state) {
 }
 
 /* Each rank has a GPU of its own, though all of them count it as their first. */
-static void test_the_reason_for_staging_is_the_true_one(void **state) {
-    (void)state;
+static void test_the_reason_for_staging_is_the_true_one(NO_STATE) {
     static job j;
     const char *without = plugins_without_nccl();
     j.port = free_port();
@@ -312,8 +291,7 @@ static void test_the_reason_for_staging_is_the_true_one(void **state) {
 }
 
 /* --spawn adds a line that names the rank and what it said. */
-static void test_a_launcher_tells_whose_failure_it_was(void **state) {
-    (void)state;
+static void test_a_launcher_tells_whose_failure_it_was(NO_STATE) {
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclAllReduce:2:3 ddp_train --spawn 2 " SMALL);
     assert_int_equal(p.status, 1);

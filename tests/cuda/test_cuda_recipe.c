@@ -1,17 +1,11 @@
 /* Steps of several micro-batches, in half precision and with a schedule, that are recorded into graphs, on the GPUs of
  * tests/cuda_on_cpu: the same bits as without. Each test is a process of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/train/step_graph.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
 #include "tests/train/trainer.h"
@@ -57,9 +51,8 @@ static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph
     return (struct result){result.parameter_hash, result.accuracy, scratch_read(t.options.dump_losses, &nbytes)};
 }
 
-static void check(void **state) {
+static void check(NO_STATE) {
     static const struct recipe recipes[] = {{1, LS_FP16}, {2, LS_FP32}, {3, LS_FP16}, {2, LS_BF16}};
-    (void)state;
     ls_device *gpu = open_gpu((ls_device_options){0});
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         struct result without = run(gpu, &recipes[i], false), with = run(gpu, &recipes[i], true);
@@ -71,8 +64,7 @@ static void check(void **state) {
     ls_device_close(gpu);
 }
 
-static void a_graph_of_micro_batches_gives_the_same_bits(void **state) {
-    (void)state;
+static void a_graph_of_micro_batches_gives_the_same_bits(NO_STATE) {
     in_own_process((const char *const[]){NULL}, check);
     in_own_process((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, check);
 }
@@ -81,8 +73,7 @@ static void a_graph_of_micro_batches_gives_the_same_bits(void **state) {
 
 /* The bits are the same wherever the loss is taken, in which case its scale comes from another GPU, and however
  * parameters and gradients travel: the sum of two has one order only. The scale doubles with each step. */
-static void compare_ways(void **state) {
-    (void)state;
+static void compare_ways(NO_STATE) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .gpus = 2, .model = "mlp:20,16,10", .batch = 22, .steps = 3};
     plan.samples = 66;
     plan.accumulate = 3; /* 8 8 6 */
@@ -104,8 +95,7 @@ static void compare_ways(void **state) {
     for (int i = 0; i < 4; i++) shared_free(outcomes[i], MAX_RANKS * sizeof **outcomes);
 }
 
-static void micro_batches_on_two_gpus_give_the_same_bits(void **state) {
-    (void)state;
+static void micro_batches_on_two_gpus_give_the_same_bits(NO_STATE) {
     in_own_process((const char *const[]){"CUDA_ON_CPU_DEVICES=2", NULL}, compare_ways);
 }
 

@@ -1,18 +1,11 @@
 /* CUDA_ON_CPU_ROUNDING: that each of its words does what cuda_on_cpu.h says, to the bit where that is said, and no
  * more. What the tests of GPUs make of it is theirs. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/arrays.h"
 
 float kernel_expf(float x) __asm__("_ZN11cuda_on_cpu11kernel_expfEf");
@@ -26,10 +19,7 @@ static void rounds(const char *how) {
     roomy_machine(1, "eager");
 }
 
-static int forget(void **state) {
-    (void)state;
-    return unsetenv("CUDA_ON_CPU_ROUNDING");
-}
+static int forget(NO_STATE) { return unsetenv("CUDA_ON_CPU_ROUNDING"); }
 
 /* The sum of a[i] b[i] as one product, of arrays that begin `shift` elements behind a multiple of 256 bytes. */
 static float sum(cudaDataType type, cublasMath_t math, const void *a, const void *b, int k, size_t shift) {
@@ -58,8 +48,7 @@ static float sum_of_floats(const float *a, const float *b, int k, size_t shift) 
 
 /* 2^24 + 1, 1 - 2^24, 2^24 + 1, 1 - 2^24, ... in slices of two: 2^24 swallows a one beside it, and the one that is left
  * from the slices before. All other sums are exact. */
-static void slices_are_summed_apart(void **state) {
-    (void)state;
+static void slices_are_summed_apart(NO_STATE) {
     for (int count = 2; count <= 8; count *= 2) {
         float a[16], ones[16];
         for (int i = 0; i < 2 * count; i++) {
@@ -74,8 +63,7 @@ static void slices_are_summed_apart(void **state) {
     }
 }
 
-static void a_place_that_is_not_even_changes_the_sum(void **state) {
-    (void)state;
+static void a_place_that_is_not_even_changes_the_sum(NO_STATE) {
     float a[K], b[K];
     for (int i = 0; i < K; i++) a[i] = sinf((float)i), b[i] = cosf((float)(3 * i));
     rounds("");
@@ -88,8 +76,7 @@ static void a_place_that_is_not_even_changes_the_sum(void **state) {
     assert_true(sum_of_floats(a, b, K, 1) == other);
 }
 
-static void tensor_cores_cut(void **state) {
-    (void)state;
+static void tensor_cores_cut(NO_STATE) {
     static const float x = 1 + 0x1.8p-10f, one = 1;
     static const uint16_t sums[] = {0x3c00, 3}, ones[] = {0x3c00, 0x3c00}; /* 1 and 3 x 2^-24 in fp16 */
     uint16_t many[17], units[17];
@@ -105,8 +92,7 @@ static void tensor_cores_cut(void **state) {
     assert_true(sum(CUDA_R_16F, CUBLAS_DEFAULT_MATH, many, units, 17, 0) == 1); /* each alone is below the 24 bits */
 }
 
-static void exponentials_are_two_units_off_at_most(void **state) {
-    (void)state;
+static void exponentials_are_two_units_off_at_most(NO_STATE) {
     int seen[5] = {0};
     rounds("");
     for (float x = -80; x < 80; x += 0.37f) assert_true(kernel_expf(x) == expf(x));
@@ -125,8 +111,7 @@ static void exponentials_are_two_units_off_at_most(void **state) {
     assert_true(kernel_logf(1) == 0 && kernel_logf(0) == -INFINITY);
 }
 
-static void subnormal_numbers_are_flushed(void **state) {
-    (void)state;
+static void subnormal_numbers_are_flushed(NO_STATE) {
     static const float tiny = 0x1p-130f, one = 1, large = 0x1p100f, small = 0x1p-70f, normal = 0x1p-126f;
     static const uint16_t half_tiny = 1, half_one = 0x3c00;
     rounds("");
@@ -142,8 +127,7 @@ static void use_cuda(void *how) {
     (void)device_array(1);
 }
 
-static void a_word_that_it_does_not_know_ends_the_process(void **state) {
-    (void)state;
+static void a_word_that_it_does_not_know_ends_the_process(NO_STATE) {
     static char words[][16] = {"flash", "slices", "slices:0", "slices:65", "cut,ulp"}, known[] = "slices:64,cut,ulps";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) assert_int_equal(dies(use_cuda, words[i]), 1);
     assert_int_equal(dies(use_cuda, known), 0);

@@ -1,19 +1,12 @@
 /* "CUDA on the CPU" keeps CUDA's rules where breaking them is what this project's tests look for: order, memory,
  * copies. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include <nvtx3/nvToolsExt.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -57,8 +50,7 @@ static void set_flag(void *flag) { *(int *)flag = 1; }
 
 /* --- the machine -------------------------------------------------------------------------------------------------- */
 
-static void a_machine_may_lack_everything(void **state) {
-    (void)state;
+static void a_machine_may_lack_everything(NO_STATE) {
     int count = -1, version = -1;
     machine(0, "eager");
     FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
@@ -80,8 +72,7 @@ static void a_machine_may_lack_everything(void **state) {
     assert_in_range(version, 1, CUDART_VERSION - 1);
 }
 
-static void visible_devices_count(void **state) {
-    (void)state;
+static void visible_devices_count(NO_STATE) {
     int count = 0, current = -1;
     char first[16], second[16];
     machine(4, "eager");
@@ -102,8 +93,7 @@ static void visible_devices_count(void **state) {
     FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
 }
 
-static void a_device_says_what_it_is(void **state) {
-    (void)state;
+static void a_device_says_what_it_is(NO_STATE) {
     struct cudaDeviceProp prop;
     int value = 0;
     machine(1, "eager");
@@ -119,8 +109,7 @@ static void a_device_says_what_it_is(void **state) {
 
 /* --- order -------------------------------------------------------------------------------------------------------- */
 
-static void shuffled_work_waits_for_the_host(void **state) {
-    (void)state;
+static void shuffled_work_waits_for_the_host(NO_STATE) {
     machine(1, "shuffle:1");
     cudaStream_t stream = new_stream();
     int flag = 0;
@@ -154,14 +143,12 @@ static int orders_that_see_it(int waits) {
     return seen;
 }
 
-static void a_wait_orders_streams(void **state) {
-    (void)state;
+static void a_wait_orders_streams(NO_STATE) {
     assert_int_equal(orders_that_see_it(1), SEEDS);
     assert_in_range(orders_that_see_it(0), 1, SEEDS - 1);
 }
 
-static void a_wait_is_for_the_record_before_it(void **state) {
-    (void)state;
+static void a_wait_is_for_the_record_before_it(NO_STATE) {
     int early = 0;
     for (int seed = 0; seed < SEEDS; seed++) {
         shuffled_machine(1, seed);
@@ -183,8 +170,7 @@ static void a_wait_is_for_the_record_before_it(void **state) {
     assert_in_range(early, 1, SEEDS - 1);
 }
 
-static void the_same_seed_gives_the_same_order(void **state) {
-    (void)state;
+static void the_same_seed_gives_the_same_order(NO_STATE) {
     float first[SEEDS], again[SEEDS];
     for (int round = 0; round < 2; round++) {
         for (int seed = 0; seed < SEEDS; seed++) {
@@ -203,8 +189,7 @@ static void the_same_seed_gives_the_same_order(void **state) {
     assert_true(differ > 0);
 }
 
-static void the_legacy_stream_orders_blocking_ones(void **state) {
-    (void)state;
+static void the_legacy_stream_orders_blocking_ones(NO_STATE) {
     int late = 0;
     for (int seed = 0; seed < SEEDS; seed++) {
         shuffled_machine(1, seed);
@@ -222,8 +207,7 @@ static void the_legacy_stream_orders_blocking_ones(void **state) {
     assert_in_range(late, 1, SEEDS - 1);
 }
 
-static void events_know_whether_they_happened(void **state) {
-    (void)state;
+static void events_know_whether_they_happened(NO_STATE) {
     machine(2, "shuffle:3");
     cudaStream_t stream = new_stream();
     cudaEvent_t begin, end, untimed = new_event();
@@ -254,8 +238,7 @@ static void events_know_whether_they_happened(void **state) {
     FAILS(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(stream));
 }
 
-static void a_destroyed_stream_finishes(void **state) {
-    (void)state;
+static void a_destroyed_stream_finishes(NO_STATE) {
     machine(1, "shuffle:3");
     cudaStream_t stream = new_stream();
     int flag = 0;
@@ -267,8 +250,7 @@ static void a_destroyed_stream_finishes(void **state) {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-static void pageable_memory_is_staged_and_pinned_is_not(void **state) {
-    (void)state;
+static void pageable_memory_is_staged_and_pinned_is_not(NO_STATE) {
     machine(1, "shuffle:5");
     cudaStream_t stream = new_stream();
     float *x = new_floats(3), *pinned = new_pinned_floats(1), pageable = 1, registered[1] = {1};
@@ -296,8 +278,7 @@ static void pageable_memory_is_staged_and_pinned_is_not(void **state) {
     OK(cudaFreeHost(pinned));
 }
 
-static void copies_stay_inside_of_their_memory(void **state) {
-    (void)state;
+static void copies_stay_inside_of_their_memory(NO_STATE) {
     machine(2, "eager");
     cudaStream_t stream = new_stream();
     float *x = new_floats(10), host[11] = {0}, *pinned = new_pinned_floats(5);
@@ -325,8 +306,7 @@ static void copies_stay_inside_of_their_memory(void **state) {
     FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, NULL));
 }
 
-static void nvtx_ranges_are_remembered(void **state) {
-    (void)state;
+static void nvtx_ranges_are_remembered(NO_STATE) {
     cuda_on_cpu_restart();
     assert_int_equal(nvtxRangePop(), -1);
     assert_int_equal(nvtxRangePushA("step"), 0);

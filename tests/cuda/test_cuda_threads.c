@@ -1,25 +1,17 @@
 /* How the threads of a kernel run on the CPU (tests/cuda_on_cpu/threads.cpp): what CUDA promises to a block's threads,
  * and that kernels which lack a barrier are found. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <cuda_on_cpu_threads.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "tests/cuda/test.h"
 #include "tests/cuda/arrays.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
 static const char *const orders[] = {"ascending", "descending", "random:1", "random:77"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static int setup(void **state) {
-    (void)state;
+static int setup(NO_STATE) {
     roomy_machine(1, "eager");
     return 0;
 }
@@ -46,8 +38,7 @@ static struct selftest_place *places_of(struct selftest_geometry g) {
     return places;
 }
 
-static void every_thread_runs_once_and_knows_its_place(void **state) {
-    (void)state;
+static void every_thread_runs_once_and_knows_its_place(NO_STATE) {
     static const struct selftest_geometry geometries[] = {
         {{1, 1, 1}, {1, 1, 1}},  {{3, 1, 1}, {65, 1, 1}},   {{2, 3, 4}, {5, 3, 2}},   {{1, 5, 1}, {1, 7, 9}},
         {{7, 1, 2}, {1, 1, 64}}, {{1, 1, 1}, {1024, 1, 1}}, {{1, 1, 3}, {1, 1024, 1}}};
@@ -72,8 +63,7 @@ static void every_thread_runs_once_and_knows_its_place(void **state) {
     }
 }
 
-static void the_order_of_threads_and_blocks_can_be_chosen(void **state) {
-    (void)state;
+static void the_order_of_threads_and_blocks_can_be_chosen(NO_STATE) {
     struct selftest_geometry g = {{5, 1, 1}, {100, 1, 1}};
     unsigned random_turns[2][500];
     for (int o = 0; o < ORDERS; o++) {
@@ -99,8 +89,7 @@ static void the_order_of_threads_and_blocks_can_be_chosen(void **state) {
     unsetenv("CUDA_ON_CPU_THREADS");
 }
 
-static void the_environment_names_the_order(void **state) {
-    (void)state;
+static void the_environment_names_the_order(NO_STATE) {
     setenv("CUDA_ON_CPU_THREADS", "descending", 1);
     cuda_on_cpu_restart();
     struct selftest_place *places = places_of((struct selftest_geometry){{1, 1, 1}, {10, 1, 1}});
@@ -162,8 +151,7 @@ static bool swap_is_right(bool with_barrier) {
 
 /* This is what makes the other tests of kernels worth something: run in several orders, they are red where a barrier
  * lacks. */
-static void a_kernel_without_its_barrier_is_wrong_in_some_order(void **state) {
-    (void)state;
+static void a_kernel_without_its_barrier_is_wrong_in_some_order(NO_STATE) {
     static const attempt attempts[] = {reverse_is_right, rounds_are_right, swap_is_right};
     for (int a = 0; a < 3; a++) {
         assert_int_equal(wrong_orders(attempts[a], true), 0);
@@ -184,13 +172,11 @@ static bool chain_is_right(bool unused) {
     return x[8] == 8;
 }
 
-static void blocks_that_need_an_order_are_found(void **state) {
-    (void)state;
+static void blocks_that_need_an_order_are_found(NO_STATE) {
     assert_int_equal(wrong_orders(chain_is_right, false), ORDERS - 1);
 }
 
-static void sums_of_blocks_are_right_in_every_order(void **state) {
-    (void)state;
+static void sums_of_blocks_are_right_in_every_order(NO_STATE) {
     static double in[7 * 1024], out[7];
     for (unsigned threads = 32; threads <= 1024; threads += 31 * 32) {
         for (int o = 0; o < ORDERS; o++) {
@@ -229,8 +215,7 @@ static void expect_shuffle(unsigned threads, char kind, int argument, int width,
     ok(cudaFree(memory));
 }
 
-static void shuffles_give_what_the_guide_says(void **state) {
-    (void)state;
+static void shuffles_give_what_the_guide_says(NO_STATE) {
     for (int o = 0; o < ORDERS; o++) {
         cuda_on_cpu_set_thread_order(orders[o]);
         for (int width = 1; width <= 32; width *= 2) {
@@ -246,8 +231,7 @@ static void shuffles_give_what_the_guide_says(void **state) {
     }
 }
 
-static void lanes_may_shuffle_in_groups(void **state) {
-    (void)state;
+static void lanes_may_shuffle_in_groups(NO_STATE) {
     for (int o = 0; o < ORDERS; o++) {
         cuda_on_cpu_set_thread_order(orders[o]);
         int out[32], *memory = device_array(sizeof out);

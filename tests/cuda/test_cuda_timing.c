@@ -1,16 +1,10 @@
 /* While the probes are on, GPUs tell when they ran what was launched. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/probe.h"
 #include "kernels/kernels.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
 enum { COUNT = 1 << 16, LAUNCHES = 100 };
@@ -56,8 +50,7 @@ static const struct ls_probe_record *find_launch(const struct ls_probe_thread *t
 }
 
 /* Every launch has a RUN, told in the order of the stream, that begins after it and ends before the wait for it did. */
-static void each_launch_has_its_run(void **state) {
-    (void)state;
+static void each_launch_has_its_run(NO_STATE) {
     float host[16];
     open_one();
     ls_probe_name_thread("host");
@@ -103,8 +96,7 @@ static unsigned long event_records(void) {
     return calls ? calls("cudaEventRecord") : 0;
 }
 
-static void while_the_probes_are_off_nothing_is_timed(void **state) {
-    (void)state;
+static void while_the_probes_are_off_nothing_is_timed(NO_STATE) {
     open_one();
     unsigned long events = event_records();
     ls_fill(compute, values, 1, COUNT);
@@ -134,8 +126,7 @@ static ls_status run_task(const void *arguments) {
     return LS_OK;
 }
 
-static void tasks_of_the_host_run_in_its_thread(void **state) {
-    (void)state;
+static void tasks_of_the_host_run_in_its_thread(NO_STATE) {
     open_one();
     ls_probe_name_thread("host");
     ls_probe_start(false);
@@ -153,8 +144,7 @@ static void tasks_of_the_host_run_in_its_thread(void **state) {
 }
 
 /* What is captured does not run, and has no record at all; each launch has a RUN. */
-static void a_graph_is_one_piece_of_work(void **state) {
-    (void)state;
+static void a_graph_is_one_piece_of_work(NO_STATE) {
     open_one();
     ls_graph *graph;
     ls_fill(compute, values, 0, COUNT);

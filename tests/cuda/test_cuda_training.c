@@ -1,13 +1,6 @@
 /* Training on a GPU, through the loop: PyTorch's recorded runs, however products and exponential functions round, the
  * same bits in whatever order streams run, and steps that are recorded into a graph. Each test is a process of its own.
  * A real GPU takes orders and rounding as it likes, and each test once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 #include "common/report/step_times.h"
 #include "common/train/step_graph.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/parallel/plan.h"
@@ -34,8 +28,7 @@ static void on_the_stand_in(const char *const settings[], void (*body)(void **st
 
 /* --- PyTorch's runs ---------------------------------------------------------------------------------------------- */
 
-static void check_mlp(void **state) {
-    (void)state;
+static void check_mlp(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_mlp, gpu, 0, "before.", "step0.grad.");
     expect_recorded_gradients(&recorded_mlp, gpu, 5, "step5.state.", "step5.grad.");
@@ -44,8 +37,7 @@ static void check_mlp(void **state) {
 }
 
 /* Convolutions and batch norm take a CPU that plays a GPU seconds a step, so only the first steps are repeated. */
-static void check_convnet(void **state) {
-    (void)state;
+static void check_convnet(NO_STATE) {
     enum { STEPS = 2 };
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_convnet, gpu, 5, "step5.state.", "step5.grad.");
@@ -64,16 +56,12 @@ static void check_convnet(void **state) {
     ls_device_close(gpu);
 }
 
-static void the_mlp_follows_pytorch(void **state) {
-    (void)state;
+static void the_mlp_follows_pytorch(NO_STATE) {
     in_own_process(plain, check_mlp);
     on_the_stand_in((const char *const[]){"CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush", NULL}, check_mlp);
 }
 
-static void the_convnet_follows_pytorch(void **state) {
-    (void)state;
-    in_own_process(plain, check_convnet);
-}
+static void the_convnet_follows_pytorch(NO_STATE) { in_own_process(plain, check_convnet); }
 
 /* --- the same bits ----------------------------------------------------------------------------------------------- */
 
@@ -103,8 +91,7 @@ static ls_train_result run_variant(const struct repetition *r, ls_device *gpu, s
     return result;
 }
 
-static void run_and_compare(void **state) {
-    (void)state;
+static void run_and_compare(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     uint64_t hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true}, NULL).parameter_hash;
     if (shared->hash == 0) shared->hash = hash;
@@ -118,8 +105,7 @@ static void run_and_compare(void **state) {
     ls_device_close(gpu);
 }
 
-static void any_order_of_streams_and_threads_gives_the_same_bits(void **state) {
-    (void)state;
+static void any_order_of_streams_and_threads_gives_the_same_bits(NO_STATE) {
     static const char *const orders[][3] = {
         {"CUDA_ON_CPU_THREADS=descending", NULL},
         {"CUDA_ON_CPU_THREADS=random:3", "CUDA_ON_CPU_STREAMS=shuffle:1", NULL},
@@ -165,8 +151,7 @@ static void expect_calls(const char *function, unsigned long count) {
     if (calls) assert_int_equal(calls(function), count);
 }
 
-static void check_graph(void **state) {
-    (void)state;
+static void check_graph(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_mlp, gpu, (struct variant){.in_part = true});
     /* 60 steps in three epochs, the 24th and the 48th with fewer samples, and three before the first recording */
@@ -176,15 +161,13 @@ static void check_graph(void **state) {
 }
 
 /* Two recordings, and a launch of the first once more. */
-static void check_graph_of_convnet(void **state) {
-    (void)state;
+static void check_graph_of_convnet(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_convnet, gpu, (struct variant){0});
     ls_device_close(gpu);
 }
 
-static void a_graph_gives_the_same_bits(void **state) {
-    (void)state;
+static void a_graph_gives_the_same_bits(NO_STATE) {
     in_own_process(plain, check_graph);
     in_own_process(plain, check_graph_of_convnet);
     on_the_stand_in((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:7", NULL}, check_graph);
@@ -192,8 +175,7 @@ static void a_graph_gives_the_same_bits(void **state) {
 
 /* --- times ------------------------------------------------------------------------------------------------------- */
 
-static void check_times(void **state) {
-    (void)state;
+static void check_times(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small_mlp;
     r.steps = 3 * LS_TIME_BLOCK + 4;
@@ -211,10 +193,7 @@ static void check_times(void **state) {
     ls_device_close(gpu);
 }
 
-static void steps_are_timed_in_blocks_unless_each_is_asked_for(void **state) {
-    (void)state;
-    in_own_process(plain, check_times);
-}
+static void steps_are_timed_in_blocks_unless_each_is_asked_for(NO_STATE) { in_own_process(plain, check_times); }
 
 int main(void) {
     shared = shared_alloc(sizeof *shared);

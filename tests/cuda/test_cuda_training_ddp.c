@@ -1,12 +1,5 @@
 /* DistributedDataParallel over NCCL whose steps are recorded into a graph: all-reduces on the comm stream, broadcasts
  * of buffers and all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +7,7 @@
 #include "common/base/random.h"
 #include "common/train/step_graph.h"
 #include "ddp_procs/distributed.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu_ranks.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/ddp_procs/inside.h"
@@ -106,8 +100,7 @@ static const struct gpu_path *path_of(ls_comm_path kind) {
     return path;
 }
 
-static void a_graph_gives_the_same_bits_on_every_rank(void **state) {
-    (void)state;
+static void a_graph_gives_the_same_bits_on_every_rank(NO_STATE) {
     const struct gpu_path *path = path_of(LS_COMM_NCCL);
     run_good_ranks_on(path->backend, RANKS, compare_on_rank, path);
 }
@@ -156,8 +149,7 @@ static void count_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void a_bucket_is_averaged_at_once(void **state) {
-    (void)state;
+static void a_bucket_is_averaged_at_once(NO_STATE) {
     const struct gpu_path *path = path_of(LS_COMM_STAGED);
     run_good_ranks_on(path->backend, RANKS, count_on_rank, path);
 }
@@ -210,8 +202,7 @@ static void abort_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void a_collective_that_fails_sticks(void **state) {
-    (void)state;
+static void a_collective_that_fails_sticks(NO_STATE) {
     run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "mlp:784,32,10");
     run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "convnet");
 }
@@ -249,8 +240,7 @@ static void refuse_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void graphs_are_refused_where_the_host_takes_part(void **state) {
-    (void)state;
+static void graphs_are_refused_where_the_host_takes_part(NO_STATE) {
     for (int kind = LS_COMM_STAGED; kind <= LS_COMM_NCCL; kind++) {
         const struct gpu_path *path = path_of((ls_comm_path)kind);
         run_good_ranks_on(path->backend, RANKS, refuse_on_rank, path);

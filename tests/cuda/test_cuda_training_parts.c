@@ -1,13 +1,6 @@
 /* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation, the
  * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
  * test is a process of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 #include "common/train/step_graph.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
+#include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/nn/models.h"
@@ -39,8 +33,7 @@ static void take_step(ls_parallel *p, const ls_batch *batch) {
 }
 
 /* After the first steps the host waits for nothing but its batch's copy, and nothing is allocated. */
-static void check_waits(void **state) {
-    (void)state;
+static void check_waits(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     static float inputs[64 * 784];
@@ -63,10 +56,7 @@ static void check_waits(void **state) {
     ls_device_close(gpu);
 }
 
-static void a_step_waits_for_nothing(void **state) {
-    (void)state;
-    in_own_process(plain, check_waits);
-}
+static void a_step_waits_for_nothing(NO_STATE) { in_own_process(plain, check_waits); }
 
 /* --- weights and evaluation -------------------------------------------------------------------------------------- */
 
@@ -79,8 +69,7 @@ static void expect_same_files(const char *left, const char *right) {
     free(right_data);
 }
 
-static void check_weights(void **state) {
-    (void)state;
+static void check_weights(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     ls_model *on_gpu = make_model(gpu, "convnet", 2, 5), *on_cpu = make_model(cpu, "convnet", 2, 5);
     uint64_t gpu_hash, cpu_hash;
@@ -102,8 +91,7 @@ static void check_weights(void **state) {
     close_empty_device(cpu);
 }
 
-static void check_evaluation(void **state) {
-    (void)state;
+static void check_evaluation(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -125,15 +113,9 @@ static void check_evaluation(void **state) {
     close_empty_device(cpu);
 }
 
-static void weights_travel_through_files(void **state) {
-    (void)state;
-    in_own_process(plain, check_weights);
-}
+static void weights_travel_through_files(NO_STATE) { in_own_process(plain, check_weights); }
 
-static void an_evaluation_counts_as_on_the_cpu(void **state) {
-    (void)state;
-    in_own_process(plain, check_evaluation);
-}
+static void an_evaluation_counts_as_on_the_cpu(NO_STATE) { in_own_process(plain, check_evaluation); }
 
 /* --- the optimizer ----------------------------------------------------------------------------------------------- */
 
@@ -172,8 +154,7 @@ static uint64_t hash_after_updates(ls_device *device, ls_optimizer_options optio
     return hash;
 }
 
-static void check_optimizer(void **state) {
-    (void)state;
+static void check_optimizer(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options options = ls_optimizer_defaults((ls_optimizer_kind)kind);
@@ -188,15 +169,11 @@ static void check_optimizer(void **state) {
     close_empty_device(cpu);
 }
 
-static void updates_have_the_bits_of_the_cpu(void **state) {
-    (void)state;
-    in_own_process(plain, check_optimizer);
-}
+static void updates_have_the_bits_of_the_cpu(NO_STATE) { in_own_process(plain, check_optimizer); }
 
 /* --- what the loop asks of the device ----------------------------------------------------------------------------- */
 
-static void check_pinning(void **state) {
-    (void)state;
+static void check_pinning(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -214,13 +191,9 @@ static void check_pinning(void **state) {
     ls_device_close(gpu);
 }
 
-static void batches_are_pinned_if_the_options_say_so(void **state) {
-    (void)state;
-    in_own_process(plain, check_pinning);
-}
+static void batches_are_pinned_if_the_options_say_so(NO_STATE) { in_own_process(plain, check_pinning); }
 
-static void check_marks(void **state) {
-    (void)state;
+static void check_marks(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -239,15 +212,11 @@ static void check_marks(void **state) {
     ls_device_close(gpu);
 }
 
-static void profilers_see_the_phases(void **state) {
-    (void)state;
-    in_own_process(plain, check_marks);
-}
+static void profilers_see_the_phases(NO_STATE) { in_own_process(plain, check_marks); }
 
 /* --- a loss that is not finite ------------------------------------------------------------------------------------ */
 
-static void check_nan(void **state) {
-    (void)state;
+static void check_nan(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small;
     r.learning_rate = 1e30;
@@ -266,16 +235,12 @@ static void check_nan(void **state) {
     ls_device_close(gpu);
 }
 
-static void a_nan_ends_the_run(void **state) {
-    (void)state;
-    in_own_process(plain, check_nan);
-}
+static void a_nan_ends_the_run(NO_STATE) { in_own_process(plain, check_nan); }
 
 /* --- what a graph is refused for
  * ----------------------------------------------------------------------------------- */
 
-static void check_refusals(void **state) {
-    (void)state;
+static void check_refusals(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     ls_device *cpu = open_device(0);
     ls_step_graph *graph;
@@ -306,10 +271,7 @@ static void check_refusals(void **state) {
     close_empty_device(cpu);
 }
 
-static void graphs_are_refused_where_the_host_takes_part(void **state) {
-    (void)state;
-    in_own_process(plain, check_refusals);
-}
+static void graphs_are_refused_where_the_host_takes_part(NO_STATE) { in_own_process(plain, check_refusals); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {

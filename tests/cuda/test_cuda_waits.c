@@ -2,16 +2,10 @@
  * bits (or memory is read before anything is there). The counterpart of tests/parallel/test_shuffle.c for what only
  * GPUs do. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/cuda/test.h"
 #include "tests/parallel/plan.h"
 
 enum { SEEDS = 12 };
@@ -67,35 +61,28 @@ static void expect_needed(enum mode mode, bool nccl, const char *const names[]) 
     release(expected);
 }
 
-static void waits_of_a_single_gpu(void **state) {
-    (void)state;
+static void waits_of_a_single_gpu(NO_STATE) {
     expect_needed(MODE_SINGLE, false, (const char *const[]){"batch copied", "batch used", NULL});
 }
 
-static void waits_of_flat_copies(void **state) {
-    (void)state;
+static void waits_of_flat_copies(NO_STATE) {
     expect_needed(MODE_DP, false,
                   (const char *const[]){"batch copied", "replica updated", "outputs ready", "outputs gathered",
                                         "loss taken", "loss gradient arrived", "backward done", "gradients sent",
                                         "parameters updated", NULL});
 }
 
-static void waits_of_replicas_that_meet_in_nccl(void **state) {
-    (void)state;
+static void waits_of_replicas_that_meet_in_nccl(NO_STATE) {
     expect_needed(MODE_DP, true,
                   (const char *const[]){"batch copied", "piece arrived", "replica updated", "backward done",
                                         "gradients sent", "parameters updated", NULL});
 }
 
-static void waits_of_ranks_that_meet_in_nccl(void **state) {
-    (void)state;
+static void waits_of_ranks_that_meet_in_nccl(NO_STATE) {
     expect_needed(MODE_DDP, true, (const char *const[]){"batch copied", "bucket ready", "bucket reduced", NULL});
 }
 
-static int setup(void **state) {
-    (void)state;
-    return setenv("CUDA_ON_CPU_DEVICES", "2", 1);
-}
+static int setup(NO_STATE) { return setenv("CUDA_ON_CPU_DEVICES", "2", 1); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {

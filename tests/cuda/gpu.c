@@ -80,38 +80,45 @@ void gpu_download(ls_device *device, void *values, const void *memory, size_t nb
 
 /* --- processes --------------------------------------------------------------------------------------------------- */
 
-struct apart {
-    const char *const *settings;
-    void (*body)(void **state);
-    FILE *said;
-};
+static void apply(const char *settings) {
+    char text[2048], *rest;
+    assert_in_range(snprintf(text, sizeof text, "%s", settings), 0, sizeof text - 1);
+    for (char *name = strtok_r(text, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(name, '=');
+        *value = '\0';
+        setenv(name, value + 1, 1);
+    }
+}
+
+static FILE *said;
 
 /* A run of cmocka inside of a test's child: a failed assertion ends this run, not the parent's. */
 static int run_apart(void *argument) {
-    struct apart *apart = argument;
-    for (const char *const *setting = apart->settings; *setting; setting++) {
-        char name[128];
-        const char *value = strchr(*setting, '=');
-        snprintf(name, sizeof name, "%.*s", (int)(value - *setting), *setting);
-        setenv(name, value + 1, 1);
-    }
-    dup2(fileno(apart->said), STDOUT_FILENO);
-    dup2(fileno(apart->said), STDERR_FILENO);
+    const struct apart *apart = argument;
+    apply(apart->settings);
+    dup2(fileno(said), STDOUT_FILENO);
+    dup2(fileno(said), STDERR_FILENO);
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(apart->body, scratch_setup, scratch_teardown)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     fflush(NULL);
     return failed;
 }
 
-void in_own_process(const char *const settings[], void (*body)(void **state)) {
-    struct apart apart = {settings, body, tmpfile()};
-    assert_non_null(apart.said);
+void in_own_process(const char *settings, void (*body)(void **state)) {
+    struct apart apart = {settings, body};
+    said = tmpfile();
+    assert_non_null(said);
     int status = finish_child(start_child(run_apart, &apart));
     char text[4096];
-    rewind(apart.said);
-    text[fread(text, 1, sizeof text - 1, apart.said)] = '\0';
-    fclose(apart.said);
+    rewind(said);
+    text[fread(text, 1, sizeof text - 1, said)] = '\0';
+    fclose(said);
     if (status != 0) fail_msg("the process of this test ended with %d; it said:\n%s", status, text);
+}
+
+void run_row_apart(void **state) {
+    const struct apart *row = *state;
+    in_own_process(row->settings, row->body);
 }
 
 /* --- which GPU --------------------------------------------------------------------------------------------------- */

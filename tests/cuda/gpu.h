@@ -54,8 +54,17 @@ bool gpu_is_real(void);
 bool gpu_may_round(const char *how);
 
 /* Runs `body`, a test of its own, in a child process with these settings added to the environment
- * ("CUDA_ON_CPU_DEVICES=2", ..., NULL), and fails if an assertion in it fails, if it leaves an error that it did not
- * expect (scratch.h), if it crashes, or after a minute. No GPU may have been used in this process before. */
-void in_own_process(const char *const settings[], void (*body)(void **state));
+ * ("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_STREAMS=shuffle:3"), and fails if an assertion in it fails, if it leaves an error
+ * that it did not expect (scratch.h), if it crashes, or after a minute. No GPU may have been used in this process
+ * before. */
+void in_own_process(const char *settings, void (*body)(void **state));
+
+/* The same as a row of a table of tests. */
+#define APART(test, settings) TEST_ROW(#test " " settings, run_row_apart, (&(struct apart){settings, test}))
+struct apart {
+    const char *settings;
+    void (*body)(void **state);
+};
+void run_row_apart(void **state);
 
 #endif

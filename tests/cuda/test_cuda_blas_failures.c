@@ -37,7 +37,7 @@ static void product_behind_a_failed_kernel(void **state) {
 
 static void a_product_says_which_error_it_was(void **state) {
     (void)state;
-    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:1:700", NULL}, product_behind_a_failed_kernel);
+    in_own_process("CUDA_ON_CPU_FAIL=kernel:1:700", product_behind_a_failed_kernel);
 }
 
 int main(void) {

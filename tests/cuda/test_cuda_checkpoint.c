@@ -24,7 +24,7 @@ static void run(ls_device *device, int64_t steps, const char *resume, const char
     trainer_close(&t);
 }
 
-static void check_resume(NO_STATE) {
+static void a_gpus_checkpoint_goes_on_anywhere(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     run(gpu, 9, NULL, scratch_path("whole"));
     run(gpu, 4, NULL, scratch_path("part"));
@@ -39,13 +39,7 @@ static void check_resume(NO_STATE) {
     close_empty_device(cpu);
 }
 
-static void a_gpus_checkpoint_goes_on_anywhere(NO_STATE) {
-    static const char *const plain[] = {NULL};
-    in_own_process(plain, check_resume);
-}
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_gpus_checkpoint_goes_on_anywhere, scratch_setup, scratch_teardown)};
+    const struct CMUnitTest tests[] = {APART(a_gpus_checkpoint_goes_on_anywhere, "")};
     return cmocka_run_group_tests_name("cuda_checkpoint", tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: nothing waits */
 }
 
-static void in_kernel(NO_STATE) {
+static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -87,12 +87,7 @@ static void in_kernel(NO_STATE) {
     after_a_failed_kernel(&gpus, y);
 }
 
-static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", NULL}, in_kernel);
-    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:700", "CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, in_kernel);
-}
-
-static void in_named(NO_STATE) {
+static void checking_launches_names_the_operation(NO_STATE) {
     ls_device *device = open_gpu((ls_device_options){.check_launches = true});
     float *y = gpu_alloc(device, 16);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
@@ -105,11 +100,7 @@ static void in_named(NO_STATE) {
     ls_device_close(device);
 }
 
-static void checking_launches_names_the_operation(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_FAIL=kernel:2:719", NULL}, in_named);
-}
-
-static void in_launch(NO_STATE) {
+static void a_call_that_fails_does_not_end_the_gpu(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16), seen[4];
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -127,9 +118,7 @@ static void in_launch(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_call_that_fails_does_not_end_the_gpu(NO_STATE) { in_own_process((const char *[]){NULL}, in_launch); }
-
-static void in_lost(NO_STATE) {
+static void a_gpu_that_disappears(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16);
     ls_device_pin_host(gpus.device[0], batch, sizeof batch);
@@ -140,11 +129,9 @@ static void in_lost(NO_STATE) {
     after_a_failed_kernel(&gpus, y);
 }
 
-static void a_gpu_that_disappears(NO_STATE) { in_own_process((const char *[]){NULL}, in_lost); }
-
 /* --- input that kernels refuse ------------------------------------------------------------------------------------ */
 
-static void in_label(NO_STATE) {
+static void a_label_out_of_range_is_named(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     float logits[20] = {0}, *memory = gpu_upload(gpus.device[0], logits, sizeof logits);
     float *loss = gpu_alloc(gpus.device[0], 4), *gradient = gpu_alloc(gpus.device[0], sizeof logits);
@@ -173,8 +160,6 @@ static void in_label(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_label_out_of_range_is_named(NO_STATE) { in_own_process((const char *[]){NULL}, in_label); }
-
 /* --- a GPU that hangs --------------------------------------------------------------------------------------------- */
 
 static _Atomic bool released;
@@ -189,7 +174,7 @@ static void nap(void *unused) {
     usleep(200 * 1000);
 }
 
-static void in_hang(NO_STATE) {
+static void a_wait_has_a_deadline(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     ls_set_wait_timeout_s(0.3);
     ls_stream *comm = gpu_stream(&gpus, 1, LS_STREAM_COMM), *compute = gpu_stream(&gpus, 1, LS_STREAM_COMPUTE);
@@ -222,10 +207,8 @@ static void in_hang(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_wait_has_a_deadline(NO_STATE) { in_own_process((const char *[]){NULL}, in_hang); }
-
 /* Two MiB of pageable memory go onto a stream that does not move; what is more waits for the first of them. */
-static void in_staging(NO_STATE) {
+static void a_small_batch_does_not_wait_for_the_stream(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     char *values = calloc(2 * MIB, 1), *memory = gpu_upload(gpus.device[0], values, 2 * MIB);
@@ -243,9 +226,7 @@ static void in_staging(NO_STATE) {
     free(values);
 }
 
-static void a_small_batch_does_not_wait_for_the_stream(NO_STATE) { in_own_process((const char *[]){NULL}, in_staging); }
-
-static void in_hung_close(NO_STATE) {
+static void closing_a_gpu_that_hangs_does_not_hang(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_set_wait_timeout_s(0.2);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -260,8 +241,6 @@ static void in_hung_close(NO_STATE) {
     atomic_store(&released, true);
 }
 
-static void closing_a_gpu_that_hangs_does_not_hang(NO_STATE) { in_own_process((const char *[]){NULL}, in_hung_close); }
-
 /* --- watchers ----------------------------------------------------------------------------------------------------- */
 
 static _Atomic int asked;
@@ -275,7 +254,7 @@ static ls_status watch(void *context, double waited_us) {
     return ls_fail(LS_ERR_PEER, "rank 1 has died");
 }
 
-static void in_watched(NO_STATE) {
+static void watchers_are_asked_and_can_end_a_wait(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     ls_stream *comm = gpu_stream(&gpus, 0, LS_STREAM_COMM);
     assert_int_equal(ls_device_watch(gpus.device[0], watch, &asked), LS_OK);
@@ -290,11 +269,9 @@ static void in_watched(NO_STATE) {
     assert_int_equal(atomic_load(&asked), before);
 }
 
-static void watchers_are_asked_and_can_end_a_wait(NO_STATE) { in_own_process((const char *[]){NULL}, in_watched); }
-
 /* --- memory that is not there ------------------------------------------------------------------------------------- */
 
-static void in_full(NO_STATE) {
+static void out_of_memory_says_what_to_lower(NO_STATE) {
     struct gpus gpus = open_sharing_gpus(2);
     void *parameters, *activations;
     assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_PARAMETER, 50 * MIB, "weights", &parameters), LS_OK);
@@ -315,11 +292,7 @@ static void in_full(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void out_of_memory_says_what_to_lower(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_full);
-}
-
-static void in_reuse(NO_STATE) {
+static void what_the_pool_keeps_is_no_lack(NO_STATE) {
     struct gpus gpus = open_gpus(1);
     size_t before = ls_device_reserved_bytes(gpus.device[0]);
     void *memory = gpu_alloc(gpus.device[0], 120 * MIB);
@@ -332,26 +305,22 @@ static void in_reuse(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void what_the_pool_keeps_is_no_lack(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", NULL}, in_reuse);
-    in_own_process((const char *[]){"CUDA_ON_CPU_MEMORY=314572800", "CUDA_ON_CPU_NO_POOLS=1", NULL}, in_reuse);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_kernel_that_fails_is_said_once_and_ends_the_gpu),
-        TEST(checking_launches_names_the_operation),
-        TEST(a_call_that_fails_does_not_end_the_gpu),
-        TEST(a_gpu_that_disappears),
-        TEST(a_label_out_of_range_is_named),
-        TEST(a_wait_has_a_deadline),
-        TEST(a_small_batch_does_not_wait_for_the_stream),
-        TEST(closing_a_gpu_that_hangs_does_not_hang),
-        TEST(watchers_are_asked_and_can_end_a_wait),
-        TEST(out_of_memory_says_what_to_lower),
-        TEST(what_the_pool_keeps_is_no_lack),
+        APART(a_kernel_that_fails_is_said_once_and_ends_the_gpu, "CUDA_ON_CPU_FAIL=kernel:2:700"),
+        APART(a_kernel_that_fails_is_said_once_and_ends_the_gpu,
+              "CUDA_ON_CPU_FAIL=kernel:2:700 CUDA_ON_CPU_STREAMS=shuffle:3"),
+        APART(checking_launches_names_the_operation, "CUDA_ON_CPU_FAIL=kernel:2:719"),
+        APART(a_call_that_fails_does_not_end_the_gpu, ""),
+        APART(a_gpu_that_disappears, ""),
+        APART(a_label_out_of_range_is_named, ""),
+        APART(a_wait_has_a_deadline, ""),
+        APART(a_small_batch_does_not_wait_for_the_stream, ""),
+        APART(closing_a_gpu_that_hangs_does_not_hang, ""),
+        APART(watchers_are_asked_and_can_end_a_wait, ""),
+        APART(out_of_memory_says_what_to_lower, "CUDA_ON_CPU_MEMORY=314572800"),
+        APART(what_the_pool_keeps_is_no_lack, "CUDA_ON_CPU_MEMORY=314572800"),
+        APART(what_the_pool_keeps_is_no_lack, "CUDA_ON_CPU_MEMORY=314572800 CUDA_ON_CPU_NO_POOLS=1"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

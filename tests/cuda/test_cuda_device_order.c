@@ -88,23 +88,23 @@ static void in_perhaps_wrong(NO_STATE) {
 }
 
 static void with_all_waits_every_order_gives_the_same(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_STREAMS=eager", NULL}, in_right);
+    in_own_process("CUDA_ON_CPU_STREAMS=eager", in_right);
     for (int seed = 1; seed <= SEEDS; seed++) {
         char streams[64];
         snprintf(streams, sizeof streams, "CUDA_ON_CPU_STREAMS=shuffle:%d", seed);
-        in_own_process((const char *[]){streams, NULL}, in_right);
+        in_own_process(streams, in_right);
     }
 }
 
 static void without_any_one_wait_some_order_shows_it(NO_STATE) {
-    static const char *const drops[] = {"LS_CPU_DROP_WAIT=doubled", "LS_CPU_DROP_WAIT=copied",
-                                        "LS_CPU_DROP_WAIT=added"};
+    static const char *const drops[] = {"doubled", "copied", "added"};
     for (int d = 0; d < 3; d++) {
-        char streams[64], note[700];
-        snprintf(note, sizeof note, "EXPECT_WRONG_FILE=%s", scratch_path(drops[d]));
+        char settings[900];
         for (int seed = 1; seed <= SEEDS && scratch_file_count() == d; seed++) {
-            snprintf(streams, sizeof streams, "CUDA_ON_CPU_STREAMS=shuffle:%d", seed);
-            in_own_process((const char *[]){streams, drops[d], note, NULL}, in_perhaps_wrong);
+            snprintf(settings, sizeof settings,
+                     "CUDA_ON_CPU_STREAMS=shuffle:%d LS_CPU_DROP_WAIT=%s EXPECT_WRONG_FILE=%s", seed, drops[d],
+                     scratch_path(drops[d]));
+            in_own_process(settings, in_perhaps_wrong);
         }
         if (scratch_file_count() != d + 1) fail_msg("nobody notices %s", drops[d]);
     }

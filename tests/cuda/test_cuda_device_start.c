@@ -11,91 +11,20 @@
 #include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 
-static void contains(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("\"%s\" lacks \"%s\"", text, part);
-}
-
-/* Nothing is found, for this reason, and opening a device says the same. */
-static void nothing_is_found(const char *reason, const char *advice) {
-    char why[512] = "?";
-    int count = 9;
-    ls_find_gpus(&count, why, sizeof why);
-    assert_int_equal(count, 0);
-    contains(why, reason);
-    contains(why, advice);
-    assert_null(strchr(why, '\n'));
-    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
-    ls_device *device = (ls_device *)&options;
-    assert_int_equal(ls_device_open(&device, &options), LS_ERR_UNSUPPORTED);
-    assert_null(device);
-    scratch_expect_error(reason, "--device-kind cpu");
-}
-
-static void in_no_driver(NO_STATE) { nothing_is_found("there is no NVIDIA driver", ""); }
-
-static void no_driver(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=none", "CUDA_ON_CPU_DEVICES=1", NULL}, in_no_driver);
-}
-
-static void in_old_driver(NO_STATE) {
-    nothing_is_found("the NVIDIA driver is too old: it knows CUDA 11.4, and this build needs CUDA 13.0",
-                     "update the driver");
-}
-
-static void old_driver(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DRIVER=old", "CUDA_ON_CPU_DEVICES=1", NULL}, in_old_driver);
-}
-
-static void in_no_gpu(NO_STATE) { nothing_is_found("the NVIDIA driver shows no GPU", ""); }
-
-static void no_gpu(NO_STATE) { in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=0", NULL}, in_no_gpu); }
-
-static void in_hidden(NO_STATE) { nothing_is_found("shows no GPU (CUDA_VISIBLE_DEVICES=)", ""); }
-
-static void all_hidden(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_VISIBLE_DEVICES=", NULL}, in_hidden);
-}
-
-static void in_not_starting(NO_STATE) { nothing_is_found("CUDA does not start", "cudaErrorSystemNotReady"); }
-
-static void not_starting(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=2", "CUDA_ON_CPU_FAIL=cudaGetDeviceCount:0:802", NULL},
-                   in_not_starting);
-}
-
-static void in_no_plugin(NO_STATE) { nothing_is_found("there is no /nowhere/ls_cuda.so", "nvcc"); }
-
-static void no_plugin(NO_STATE) {
-    in_own_process((const char *[]){"LS_PLUGINS=/nowhere", "CUDA_ON_CPU_DEVICES=2", NULL}, in_no_plugin);
-}
-
-static void in_three_of_four(NO_STATE) {
-    char why[512] = "?";
-    int count;
-    ls_find_gpus(&count, why, sizeof why);
-    assert_int_equal(count, 3);
-    assert_string_equal(why, "");
-    static const int wrong[] = {3, -1, 100};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ls_device_options options = {.kind = LS_DEVICE_CUDA, .index = wrong[i], .devices_on_node = 1};
-        ls_device *device;
-        assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
-        assert_null(device);
-        char expected[64];
-        snprintf(expected, sizeof expected, "GPU %d does not exist; there are 0: ", wrong[i]);
-        scratch_expect_error(expected, "(CUDA_VISIBLE_DEVICES=3,1,0)");
-    }
-    ls_device_options options = {.kind = LS_DEVICE_CUDA, .index = 3, .devices_on_node = 1};
-    ls_device *device;
-    assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
-    scratch_expect_error(", 1: ", ", 2: ");
-    device = open_gpu((ls_device_options){.index = 2});
-    ls_device_close(device);
-}
-
-static void an_index_that_does_not_exist(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=4", "CUDA_VISIBLE_DEVICES=3,1,0", NULL}, in_three_of_four);
-}
+static const struct absence {
+    const char *settings, *reason, *advice;
+} absences[] =
+    {
+        {"CUDA_ON_CPU_DRIVER=none CUDA_ON_CPU_DEVICES=1", "there is no NVIDIA driver", ""},
+        {"CUDA_ON_CPU_DRIVER=old CUDA_ON_CPU_DEVICES=1",
+         "the NVIDIA driver is too old: it knows CUDA 11.4, and this build needs CUDA 13.0", "update the driver"},
+        {"CUDA_ON_CPU_DEVICES=0", "the NVIDIA driver shows no GPU", ""},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES=", "shows no GPU (CUDA_VISIBLE_DEVICES=)", ""},
+        {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=cudaGetDeviceCount:0:802", "CUDA does not start",
+         "cudaErrorSystemNotReady"},
+        {"LS_PLUGINS=/nowhere CUDA_ON_CPU_DEVICES=2", "there is no /nowhere/ls_cuda.so", "nvcc"},
+},
+  *absent;
 
 /* Opening fails at the first step that `text` (and CUDA_ON_CPU_FAIL) names, and leaves nothing behind. */
 static void open_fails(ls_status expected, const char *text, const char *another) {
@@ -106,6 +35,46 @@ static void open_fails(ls_status expected, const char *text, const char *another
     scratch_expect_error(text, another);
 }
 
+/* For this reason, and opening a device says the same. */
+static void nothing_is_found(NO_STATE) {
+    char why[512] = "?";
+    int count = 9;
+    ls_find_gpus(&count, why, sizeof why);
+    assert_int_equal(count, 0);
+    if (!strstr(why, absent->reason) || !strstr(why, absent->advice) || strchr(why, '\n'))
+        fail_msg("\"%s\" and \"%s\" in: %s", absent->reason, absent->advice, why);
+    open_fails(LS_ERR_UNSUPPORTED, absent->reason, "--device-kind cpu");
+}
+
+static void why_there_are_no_gpus_is_said(NO_STATE) {
+    for (absent = absences; absent < absences + sizeof absences / sizeof *absences; absent++)
+        in_own_process(absent->settings, nothing_is_found);
+}
+
+static void an_index_that_does_not_exist(NO_STATE) {
+    char why[512] = "?";
+    int count;
+    ls_find_gpus(&count, why, sizeof why);
+    assert_int_equal(count, 3);
+    assert_string_equal(why, "");
+    static const int wrong[] = {3, -1, 100};
+    ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
+    ls_device *device;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        options.index = wrong[i];
+        assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
+        assert_null(device);
+        char expected[64];
+        snprintf(expected, sizeof expected, "GPU %d does not exist; there are 0: ", wrong[i]);
+        scratch_expect_error(expected, "(CUDA_VISIBLE_DEVICES=3,1,0)");
+    }
+    options.index = 3;
+    assert_int_equal(ls_device_open(&device, &options), LS_ERR_USAGE);
+    scratch_expect_error(", 1: ", ", 2: ");
+    device = open_gpu((ls_device_options){.index = 2});
+    ls_device_close(device);
+}
+
 /* What cuBLAS is lent, in an environment with this setting. */
 static size_t opened_nbytes(void) {
     ls_device *device = open_gpu((ls_device_options){.index = 0});
@@ -114,7 +83,7 @@ static size_t opened_nbytes(void) {
     return nbytes;
 }
 
-static void in_workspaces(NO_STATE) {
+static void a_workspace_as_asked(NO_STATE) {
     static const struct {
         const char *text;
         size_t nbytes;
@@ -136,19 +105,11 @@ static void in_workspaces(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void a_workspace_as_asked(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", NULL}, in_workspaces);
-}
-
-static void in_taken(NO_STATE) {
+static void a_gpu_that_another_process_has_for_itself(NO_STATE) {
     open_fails(LS_ERR_SYSTEM, "cudaSetDevice failed on GPU 0", "another process has the GPU for itself");
 }
 
-static void a_gpu_that_another_process_has_for_itself(NO_STATE) {
-    in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_FAIL=cudaSetDevice:1:46", NULL}, in_taken);
-}
-
-static void in_full(NO_STATE) {
+static void a_gpu_without_memory_for_another_device(NO_STATE) {
     ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
     ls_device *devices[8];
     int opened = 0;
@@ -158,12 +119,6 @@ static void in_full(NO_STATE) {
     ls_device_close(devices[--opened]); /* and then there is room again */
     assert_int_equal(ls_device_open(&devices[opened], &options), LS_OK);
     for (; opened >= 0; opened--) ls_device_close(devices[opened]);
-}
-
-static void a_gpu_without_memory_for_another_device(NO_STATE) {
-    in_own_process(
-        (const char *[]){"CUDA_ON_CPU_DEVICES=1", "CUDA_ON_CPU_MEMORY=150000000", "CUBLAS_WORKSPACE_CONFIG=", NULL},
-        in_full);
 }
 
 static void in_half_open(NO_STATE) {
@@ -178,36 +133,29 @@ static void in_half_open(NO_STATE) {
 /* Each call that opening makes fails once. */
 static void a_failure_while_opening_leaves_nothing(NO_STATE) {
     static const char *const faults[] = {
-        "CUDA_ON_CPU_FAIL=cudaGetDeviceProperties:1:304",
-        "CUDA_ON_CPU_FAIL=cudaHostAlloc:1:304",
-        "CUDA_ON_CPU_FAIL=cudaStreamCreateWithFlags:1:304",
-        "CUDA_ON_CPU_FAIL=cudaMemPoolCreate:1:801",
-        "CUDA_ON_CPU_FAIL=cudaMemPoolSetAttribute:1:1",
-        "CUDA_ON_CPU_FAIL=cudaStreamCreateWithPriority:3:304",
-        "CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:2:1",
-        "CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:4:1",
-        "CUDA_ON_CPU_FAIL=cudaMemsetAsync:4:1",
-        "CUDA_ON_CPU_FAIL=cublasCreate:1:1",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaGetDeviceProperties:1:304",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaHostAlloc:1:304",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaStreamCreateWithFlags:1:304",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaMemPoolCreate:1:801",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaMemPoolSetAttribute:1:1",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaStreamCreateWithPriority:3:304",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:2:1",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaMallocFromPoolAsync:4:1",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaMemsetAsync:4:1",
+        "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cublasCreate:1:1",
     };
-    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
-        in_own_process((const char *[]){"CUDA_ON_CPU_DEVICES=1", faults[f], NULL}, in_half_open);
+    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) in_own_process(faults[f], in_half_open);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(no_driver),
-        TEST(old_driver),
-        TEST(no_gpu),
-        TEST(all_hidden),
-        TEST(not_starting),
-        TEST(no_plugin),
-        TEST(an_index_that_does_not_exist),
-        TEST(a_workspace_as_asked),
-        TEST(a_gpu_that_another_process_has_for_itself),
-        TEST(a_gpu_without_memory_for_another_device),
-        TEST(a_failure_while_opening_leaves_nothing),
+        cmocka_unit_test(why_there_are_no_gpus_is_said),
+        APART(an_index_that_does_not_exist, "CUDA_ON_CPU_DEVICES=4 CUDA_VISIBLE_DEVICES=3,1,0"),
+        APART(a_workspace_as_asked, "CUDA_ON_CPU_DEVICES=1"),
+        APART(a_gpu_that_another_process_has_for_itself, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaSetDevice:1:46"),
+        APART(a_gpu_without_memory_for_another_device,
+              "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=150000000 CUBLAS_WORKSPACE_CONFIG="),
+        cmocka_unit_test(a_failure_while_opening_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph
     return (struct result){result.parameter_hash, result.accuracy, scratch_read(t.options.dump_losses, &nbytes)};
 }
 
-static void check(NO_STATE) {
+static void a_graph_of_micro_batches_gives_the_same_bits(NO_STATE) {
     static const struct recipe recipes[] = {{1, LS_FP16}, {2, LS_FP32}, {3, LS_FP16}, {2, LS_BF16}};
     ls_device *gpu = open_gpu((ls_device_options){0});
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
@@ -64,16 +64,11 @@ static void check(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void a_graph_of_micro_batches_gives_the_same_bits(NO_STATE) {
-    in_own_process((const char *const[]){NULL}, check);
-    in_own_process((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:3", NULL}, check);
-}
-
 /* --- DataParallel ------------------------------------------------------------------------------------------------- */
 
 /* The bits are the same wherever the loss is taken, in which case its scale comes from another GPU, and however
  * parameters and gradients travel: the sum of two has one order only. The scale doubles with each step. */
-static void compare_ways(NO_STATE) {
+static void micro_batches_on_two_gpus_give_the_same_bits(NO_STATE) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .gpus = 2, .model = "mlp:20,16,10", .batch = 22, .steps = 3};
     plan.samples = 66;
     plan.accumulate = 3; /* 8 8 6 */
@@ -95,14 +90,11 @@ static void compare_ways(NO_STATE) {
     for (int i = 0; i < 4; i++) shared_free(outcomes[i], MAX_RANKS * sizeof **outcomes);
 }
 
-static void micro_batches_on_two_gpus_give_the_same_bits(NO_STATE) {
-    in_own_process((const char *const[]){"CUDA_ON_CPU_DEVICES=2", NULL}, compare_ways);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_graph_of_micro_batches_gives_the_same_bits, scratch_setup, scratch_teardown),
-        cmocka_unit_test(micro_batches_on_two_gpus_give_the_same_bits),
+        APART(a_graph_of_micro_batches_gives_the_same_bits, ""),
+        APART(a_graph_of_micro_batches_gives_the_same_bits, "CUDA_ON_CPU_STREAMS=shuffle:3"),
+        APART(micro_batches_on_two_gpus_give_the_same_bits, "CUDA_ON_CPU_DEVICES=2"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,19 +16,12 @@
 #include "tests/parallel/plan.h"
 #include "tests/train/trainer.h"
 
-static const char *const plain[] = {NULL};
-
 /* Memory that this process shares with those of its tests. */
 static struct shared { uint64_t hash; } * shared;
 
-/* What only the GPUs of tests/cuda_on_cpu can be told. */
-static void on_the_stand_in(const char *const settings[], void (*body)(void **state)) {
-    if (!gpu_is_real()) in_own_process(settings, body);
-}
-
 /* --- PyTorch's runs ---------------------------------------------------------------------------------------------- */
 
-static void check_mlp(NO_STATE) {
+static void the_mlp_follows_pytorch(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_mlp, gpu, 0, "before.", "step0.grad.");
     expect_recorded_gradients(&recorded_mlp, gpu, 5, "step5.state.", "step5.grad.");
@@ -37,7 +30,7 @@ static void check_mlp(NO_STATE) {
 }
 
 /* Convolutions and batch norm take a CPU that plays a GPU seconds a step, so only the first steps are repeated. */
-static void check_convnet(NO_STATE) {
+static void the_convnet_follows_pytorch(NO_STATE) {
     enum { STEPS = 2 };
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_convnet, gpu, 5, "step5.state.", "step5.grad.");
@@ -55,13 +48,6 @@ static void check_convnet(NO_STATE) {
     trainer_close(&t);
     ls_device_close(gpu);
 }
-
-static void the_mlp_follows_pytorch(NO_STATE) {
-    in_own_process(plain, check_mlp);
-    on_the_stand_in((const char *const[]){"CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush", NULL}, check_mlp);
-}
-
-static void the_convnet_follows_pytorch(NO_STATE) { in_own_process(plain, check_convnet); }
 
 /* --- the same bits ----------------------------------------------------------------------------------------------- */
 
@@ -106,17 +92,16 @@ static void run_and_compare(NO_STATE) {
 }
 
 static void any_order_of_streams_and_threads_gives_the_same_bits(NO_STATE) {
-    static const char *const orders[][3] = {
-        {"CUDA_ON_CPU_THREADS=descending", NULL},
-        {"CUDA_ON_CPU_THREADS=random:3", "CUDA_ON_CPU_STREAMS=shuffle:1", NULL},
-        {"CUDA_ON_CPU_STREAMS=shuffle:2", NULL},
-        {"CUDA_ON_CPU_STREAMS=shuffle:3", NULL},
-        {"CUDA_ON_CPU_STREAMS=shuffle:4", NULL},
-        {"CUDA_ON_CPU_STREAMS=shuffle:5", NULL},
-    };
+    static const char *const orders[] = {"",
+                                         "CUDA_ON_CPU_THREADS=descending",
+                                         "CUDA_ON_CPU_THREADS=random:3 CUDA_ON_CPU_STREAMS=shuffle:1",
+                                         "CUDA_ON_CPU_STREAMS=shuffle:2",
+                                         "CUDA_ON_CPU_STREAMS=shuffle:3",
+                                         "CUDA_ON_CPU_STREAMS=shuffle:4",
+                                         "CUDA_ON_CPU_STREAMS=shuffle:5"};
     shared->hash = 0;
-    in_own_process(plain, run_and_compare);
-    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) on_the_stand_in(orders[i], run_and_compare);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        if (i == 0 || !gpu_is_real()) in_own_process(orders[i], run_and_compare);
 }
 
 /* --- a step as a graph ------------------------------------------------------------------------------------------- */
@@ -151,7 +136,7 @@ static void expect_calls(const char *function, unsigned long count) {
     if (calls) assert_int_equal(calls(function), count);
 }
 
-static void check_graph(NO_STATE) {
+static void a_graph_gives_the_same_bits(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_mlp, gpu, (struct variant){.in_part = true});
     /* 60 steps in three epochs, the 24th and the 48th with fewer samples, and three before the first recording */
@@ -161,21 +146,15 @@ static void check_graph(NO_STATE) {
 }
 
 /* Two recordings, and a launch of the first once more. */
-static void check_graph_of_convnet(NO_STATE) {
+static void a_graph_of_the_convnet_gives_the_same_bits(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_convnet, gpu, (struct variant){0});
     ls_device_close(gpu);
 }
 
-static void a_graph_gives_the_same_bits(NO_STATE) {
-    in_own_process(plain, check_graph);
-    in_own_process(plain, check_graph_of_convnet);
-    on_the_stand_in((const char *const[]){"CUDA_ON_CPU_STREAMS=shuffle:7", NULL}, check_graph);
-}
-
 /* --- times ------------------------------------------------------------------------------------------------------- */
 
-static void check_times(NO_STATE) {
+static void steps_are_timed_in_blocks_unless_each_is_asked_for(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small_mlp;
     r.steps = 3 * LS_TIME_BLOCK + 4;
@@ -193,16 +172,25 @@ static void check_times(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void steps_are_timed_in_blocks_unless_each_is_asked_for(NO_STATE) { in_own_process(plain, check_times); }
+/* What only the GPUs of tests/cuda_on_cpu can be told. */
+static void run_on_the_stand_in(void **state) {
+    if (!gpu_is_real()) run_row_apart(state);
+}
+
+#define ON_THE_STAND_IN(test, settings)                                                                                \
+    TEST_ROW(#test " " settings, run_on_the_stand_in, (&(struct apart){settings, test}))
 
 int main(void) {
     shared = shared_alloc(sizeof *shared);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_mlp_follows_pytorch),
-        cmocka_unit_test(the_convnet_follows_pytorch),
+        APART(the_mlp_follows_pytorch, ""),
+        ON_THE_STAND_IN(the_mlp_follows_pytorch, "CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush"),
+        APART(the_convnet_follows_pytorch, ""),
         cmocka_unit_test(any_order_of_streams_and_threads_gives_the_same_bits),
-        cmocka_unit_test(a_graph_gives_the_same_bits),
-        cmocka_unit_test(steps_are_timed_in_blocks_unless_each_is_asked_for),
+        APART(a_graph_gives_the_same_bits, ""),
+        APART(a_graph_of_the_convnet_gives_the_same_bits, ""),
+        ON_THE_STAND_IN(a_graph_gives_the_same_bits, "CUDA_ON_CPU_STREAMS=shuffle:7"),
+        APART(steps_are_timed_in_blocks_unless_each_is_asked_for, ""),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     shared_free(shared, sizeof *shared);

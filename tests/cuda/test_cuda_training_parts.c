@@ -17,7 +17,6 @@
 #include "tests/nn/models.h"
 #include "tests/train/trainer.h"
 
-static const char *const plain[] = {NULL};
 static const struct repetition small = {"", "mlp:784,32,10", 64, 30, LS_SGD, 0.1, 0.9};
 
 /* --- a step ------------------------------------------------------------------------------------------------------ */
@@ -33,7 +32,7 @@ static void take_step(ls_parallel *p, const ls_batch *batch) {
 }
 
 /* After the first steps the host waits for nothing but its batch's copy, and nothing is allocated. */
-static void check_waits(NO_STATE) {
+static void a_step_waits_for_nothing(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     static float inputs[64 * 784];
@@ -56,8 +55,6 @@ static void check_waits(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void a_step_waits_for_nothing(NO_STATE) { in_own_process(plain, check_waits); }
-
 /* --- weights and evaluation -------------------------------------------------------------------------------------- */
 
 static void expect_same_files(const char *left, const char *right) {
@@ -69,7 +66,7 @@ static void expect_same_files(const char *left, const char *right) {
     free(right_data);
 }
 
-static void check_weights(NO_STATE) {
+static void weights_travel_through_files(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     ls_model *on_gpu = make_model(gpu, "convnet", 2, 5), *on_cpu = make_model(cpu, "convnet", 2, 5);
     uint64_t gpu_hash, cpu_hash;
@@ -91,7 +88,7 @@ static void check_weights(NO_STATE) {
     close_empty_device(cpu);
 }
 
-static void check_evaluation(NO_STATE) {
+static void an_evaluation_counts_as_on_the_cpu(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -112,10 +109,6 @@ static void check_evaluation(NO_STATE) {
     ls_device_close(gpu);
     close_empty_device(cpu);
 }
-
-static void weights_travel_through_files(NO_STATE) { in_own_process(plain, check_weights); }
-
-static void an_evaluation_counts_as_on_the_cpu(NO_STATE) { in_own_process(plain, check_evaluation); }
 
 /* --- the optimizer ----------------------------------------------------------------------------------------------- */
 
@@ -154,7 +147,7 @@ static uint64_t hash_after_updates(ls_device *device, ls_optimizer_options optio
     return hash;
 }
 
-static void check_optimizer(NO_STATE) {
+static void updates_have_the_bits_of_the_cpu(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options options = ls_optimizer_defaults((ls_optimizer_kind)kind);
@@ -169,11 +162,9 @@ static void check_optimizer(NO_STATE) {
     close_empty_device(cpu);
 }
 
-static void updates_have_the_bits_of_the_cpu(NO_STATE) { in_own_process(plain, check_optimizer); }
-
 /* --- what the loop asks of the device ----------------------------------------------------------------------------- */
 
-static void check_pinning(NO_STATE) {
+static void batches_are_pinned_if_the_options_say_so(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -191,9 +182,7 @@ static void check_pinning(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void batches_are_pinned_if_the_options_say_so(NO_STATE) { in_own_process(plain, check_pinning); }
-
-static void check_marks(NO_STATE) {
+static void profilers_see_the_phases(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -212,11 +201,9 @@ static void check_marks(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void profilers_see_the_phases(NO_STATE) { in_own_process(plain, check_marks); }
-
 /* --- a loss that is not finite ------------------------------------------------------------------------------------ */
 
-static void check_nan(NO_STATE) {
+static void a_nan_ends_the_run(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small;
     r.learning_rate = 1e30;
@@ -235,12 +222,10 @@ static void check_nan(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void a_nan_ends_the_run(NO_STATE) { in_own_process(plain, check_nan); }
-
 /* --- what a graph is refused for
  * ----------------------------------------------------------------------------------- */
 
-static void check_refusals(NO_STATE) {
+static void graphs_are_refused_where_the_host_takes_part(NO_STATE) {
     struct gpus gpus = open_gpus(2);
     ls_device *cpu = open_device(0);
     ls_step_graph *graph;
@@ -271,18 +256,16 @@ static void check_refusals(NO_STATE) {
     close_empty_device(cpu);
 }
 
-static void graphs_are_refused_where_the_host_takes_part(NO_STATE) { in_own_process(plain, check_refusals); }
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_waits_for_nothing),
-        cmocka_unit_test(weights_travel_through_files),
-        cmocka_unit_test(an_evaluation_counts_as_on_the_cpu),
-        cmocka_unit_test(updates_have_the_bits_of_the_cpu),
-        cmocka_unit_test(batches_are_pinned_if_the_options_say_so),
-        cmocka_unit_test(profilers_see_the_phases),
-        cmocka_unit_test(a_nan_ends_the_run),
-        cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
+        APART(a_step_waits_for_nothing, ""),
+        APART(weights_travel_through_files, ""),
+        APART(an_evaluation_counts_as_on_the_cpu, ""),
+        APART(updates_have_the_bits_of_the_cpu, ""),
+        APART(batches_are_pinned_if_the_options_say_so, ""),
+        APART(profilers_see_the_phases, ""),
+        APART(a_nan_ends_the_run, ""),
+        APART(graphs_are_refused_where_the_host_takes_part, ""),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void a_pointer_that_no_gpu_can_follow_breaks_the_device(NO_STATE) {
     roomy_machine(1, "eager");
     /* Page-locked memory is within reach, and nobody need follow a pointer behind the end, or NULL. */
     float *pinned;
-    ok(cudaMallocHost((void **)&pinned, sizeof in));
+    ok(cudaHostAlloc((void **)&pinned, sizeof in, 0));
     for (int i = 0; i < 32; i++) pinned[i] = (float)i;
     out = device_array(sizeof in);
     ok(selftest_reverse(NULL, 32, true, pinned, out));

@@ -167,7 +167,7 @@ static void addresses_know_their_device(NO_STATE) {
     assert_null(attributes.hostPointer);
     OK(cudaPointerGetAttributes(&attributes, there + 100));
     assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
-    OK(cudaMallocHost((void **)&pinned, 64));
+    OK(cudaHostAlloc((void **)&pinned, 64, 0));
     OK(cudaPointerGetAttributes(&attributes, pinned + 63));
     assert_int_equal(attributes.type, cudaMemoryTypeHost);
     OK(cudaPointerGetAttributes(&attributes, local));
@@ -178,9 +178,8 @@ static void addresses_know_their_device(NO_STATE) {
 static void host_memory_is_registered_once(NO_STATE) {
     machine(1, "eager");
     static char memory[4096];
-    void *seen = NULL, *pinned;
+    void *pinned;
     FAILS(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(memory));
-    FAILS(cudaErrorInvalidValue, cudaHostGetDevicePointer(&seen, memory, 0));
     OK(cudaHostRegister(memory + 1000, 1000, cudaHostRegisterDefault));
     FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory + 1000, 1000, 0));
     FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory, 1001, 0));
@@ -188,8 +187,6 @@ static void host_memory_is_registered_once(NO_STATE) {
     FAILS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory, 4096, 0));
     OK(cudaHostRegister(memory, 1000, cudaHostRegisterDefault));
     OK(cudaHostRegister(memory + 2000, 1000, cudaHostRegisterDefault));
-    OK(cudaHostGetDevicePointer(&seen, memory + 1500, 0));
-    assert_ptr_equal(seen, memory + 1500);
     for (int i = 0; i < 3; i++) OK(cudaHostUnregister(memory + (size_t)i * 1000));
     OK(cudaHostAlloc(&pinned, 100, cudaHostAllocMapped));
     FAILS(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(pinned));
@@ -232,7 +229,6 @@ static void a_pool_keeps_what_was_freed(NO_STATE) {
     OK(cudaFreeAsync(whole, stream));
     OK(cudaStreamSynchronize(stream));
     assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemCurrent), 0);
-    assert_int_equal(attribute(pool, cudaMemPoolAttrUsedMemHigh), MACHINE_NBYTES);
     assert_int_equal(attribute(pool, cudaMemPoolAttrReservedMemCurrent), MACHINE_NBYTES);
     assert_int_equal(free_nbytes(), 0);
     OK(cudaMalloc(&memory, MACHINE_NBYTES)); /* takes what the pool only keeps */

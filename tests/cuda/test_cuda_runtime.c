@@ -32,7 +32,7 @@ static float *new_floats(size_t count) {
 
 static float *new_pinned_floats(size_t count) {
     void *memory;
-    OK(cudaMallocHost(&memory, count * sizeof(float)));
+    OK(cudaHostAlloc(&memory, count * sizeof(float), 0));
     return memory;
 }
 
@@ -73,7 +73,7 @@ static void a_machine_may_lack_everything(NO_STATE) {
 }
 
 static void visible_devices_count(NO_STATE) {
-    int count = 0, current = -1;
+    int count = 0;
     char first[16], second[16];
     machine(4, "eager");
     setenv("CUDA_VISIBLE_DEVICES", "3,1,7,0", 1);
@@ -85,8 +85,6 @@ static void visible_devices_count(NO_STATE) {
     assert_string_equal(second, "0000:02:00.0");
     FAILS(cudaErrorInvalidDevice, cudaSetDevice(2));
     OK(cudaSetDevice(1));
-    OK(cudaGetDevice(&current));
-    assert_int_equal(current, 1);
 
     machine(4, "eager");
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
@@ -95,14 +93,11 @@ static void visible_devices_count(NO_STATE) {
 
 static void a_device_says_what_it_is(NO_STATE) {
     struct cudaDeviceProp prop;
-    int value = 0;
     machine(1, "eager");
     OK(cudaGetDeviceProperties(&prop, 0));
     assert_string_equal(prop.name, "CUDA on the CPU");
     assert_int_equal(prop.major, 9);
     assert_int_equal(prop.totalGlobalMem, MACHINE_NBYTES);
-    OK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
-    assert_int_equal(value, 4);
     assert_int_equal(prop.multiProcessorCount, 4);
     FAILS(cudaErrorInvalidDevice, cudaGetDeviceProperties(&prop, 1));
 }
@@ -187,24 +182,6 @@ static void the_same_seed_gives_the_same_order(NO_STATE) {
         differ += first[seed] != first[0];
     }
     assert_true(differ > 0);
-}
-
-static void the_legacy_stream_orders_blocking_ones(NO_STATE) {
-    int late = 0;
-    for (int seed = 0; seed < SEEDS; seed++) {
-        shuffled_machine(1, seed);
-        cudaStream_t blocking, apart = new_stream();
-        OK(cudaStreamCreate(&blocking));
-        float *x = new_floats(3);
-        put(blocking, x, 1);
-        put(NULL, x, 2);
-        OK(cudaMemcpyAsync(x + 1, x, sizeof *x, cudaMemcpyDefault, blocking));
-        OK(cudaMemcpyAsync(x + 2, x, sizeof *x, cudaMemcpyDefault, apart));
-        OK(cudaDeviceSynchronize());
-        assert_true(get(x + 1) == 2);
-        late += get(x + 2) == 2;
-    }
-    assert_in_range(late, 1, SEEDS - 1);
 }
 
 static void events_know_whether_they_happened(NO_STATE) {
@@ -299,8 +276,7 @@ static void copies_stay_inside_of_their_memory(NO_STATE) {
     OK(cudaDeviceSynchronize());
     assert_true(get(x) == 7);
     put(NULL, x, 8);
-    FAILS(cudaErrorInvalidValue, cudaMemcpyPeerAsync(there, 1, x, 1, sizeof *x, NULL));
-    OK(cudaMemcpyPeerAsync(there, 1, x, 0, sizeof *x, NULL));
+    OK(cudaMemcpyAsync(there, x, sizeof *x, cudaMemcpyDefault, NULL));
     assert_true(get(there) == 8);
     OK(cudaFree(x));
     FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, NULL));
@@ -311,16 +287,12 @@ static void nvtx_ranges_are_remembered(NO_STATE) {
     assert_int_equal(nvtxRangePop(), -1);
     assert_int_equal(nvtxRangePushA("step"), 0);
     assert_int_equal(nvtxRangePushA("forward"), 1);
-    nvtxRangeId_t id = nvtxRangeStartA("reduce");
-    assert_int_equal(cuda_on_cpu_open_ranges(), 3);
+    assert_int_equal(cuda_on_cpu_open_ranges(), 2);
     assert_int_equal(nvtxRangePop(), 1);
     assert_int_equal(nvtxRangePop(), 0);
-    nvtxRangeEnd(id);
     assert_int_equal(cuda_on_cpu_open_ranges(), 0);
-    assert_int_equal(cuda_on_cpu_ranges(NULL), 3);
+    assert_int_equal(cuda_on_cpu_ranges(NULL), 2);
     assert_int_equal(cuda_on_cpu_ranges("forward"), 1);
-    assert_string_equal(cuda_on_cpu_range(2), "reduce");
-    assert_null(cuda_on_cpu_range(3));
 }
 
 int main(void) {
@@ -332,7 +304,6 @@ int main(void) {
         cmocka_unit_test(a_wait_orders_streams),
         cmocka_unit_test(a_wait_is_for_the_record_before_it),
         cmocka_unit_test(the_same_seed_gives_the_same_order),
-        cmocka_unit_test(the_legacy_stream_orders_blocking_ones),
         cmocka_unit_test(events_know_whether_they_happened),
         cmocka_unit_test(a_destroyed_stream_finishes),
         cmocka_unit_test(pageable_memory_is_staged_and_pinned_is_not),

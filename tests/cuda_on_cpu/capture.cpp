@@ -7,9 +7,8 @@
  *   fails : as CUDA's documentation has it, and then the capture is invalid: everything put on its streams is
  *           cudaErrorStreamCaptureInvalidated until it is ended. Waiting, asking or allocating while a capture goes
  *           on: cudaErrorStreamCaptureUnsupported (in other threads too, unless the capture is thread-local or
- *           relaxed). A dependency on work outside: ...Isolation; on another capture: ...Merge; the legacy stream:
- *           ...Implicit; the host asking for an event of a capture: cudaErrorCapturedEvent
- *   stricter than CUDA : copies from and to pageable memory, cudaMallocAsync and cudaGraphLaunch cannot be captured */
+ *           relaxed). A dependency on work outside: ...Isolation; on another capture: ...Merge; the host asking for an event of a capture: cudaErrorCapturedEvent
+ *   stricter than CUDA : copies from and to pageable memory, cudaMallocFromPoolAsync and cudaGraphLaunch cannot be captured */
 #include <algorithm>
 
 #include "tests/cuda_on_cpu/state.h"
@@ -58,7 +57,7 @@ cudaError_t capture_record(cudaStream_t stream, cudaEvent_t event) {
 }
 
 /* At least one of the two is in a capture. */
-cudaError_t capture_wait(State &s, cudaStream_t stream, cudaEvent_t event) {
+cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event) {
     if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (!event->capture) return event->latest ? invalidate(stream, cudaErrorStreamCaptureIsolation) : cudaSuccess;
     if (event->capture->ended) {
@@ -67,10 +66,6 @@ cudaError_t capture_wait(State &s, cudaStream_t stream, cudaEvent_t event) {
     }
     if (event->capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (stream->capture && stream->capture != event->capture) return invalidate(stream, cudaErrorStreamCaptureMerge);
-    if (s.devices[static_cast<size_t>(stream->device)].legacy == stream) {
-        event->capture->invalid = true;
-        return cudaErrorStreamCaptureImplicit;
-    }
     stream->capture = event->capture;
     stream->capture->members.insert(stream);
     stream->front.insert(event->front.begin(), event->front.end());
@@ -89,15 +84,6 @@ cudaError_t refuse_while_capturing(State &s) {
         refused = true;
     }
     return refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
-}
-
-cudaError_t refuse_legacy_while_capturing(State &s, int device) {
-    for (cudaStream_t stream : s.streams) {
-        if (stream->capture && stream->device == device && !(stream->flags & cudaStreamNonBlocking)) {
-            return invalidate(stream, cudaErrorStreamCaptureImplicit);
-        }
-    }
-    return cudaSuccess;
 }
 
 /* The graph stays with whoever takes it first. */

@@ -126,16 +126,6 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     return error == cudaSuccess ? fail(copy(dst, src, count, kind, stream, false)) : error;
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count,
-                                cudaStream_t stream) {
-    cudaError_t error = enter("cudaMemcpyPeerAsync");
-    if (error != cudaSuccess) return error;
-    int to = cudaInvalidDeviceId, from = cudaInvalidDeviceId;
-    if (!in_device_memory(dst, count, &to) || !in_device_memory(src, count, &from)) return fail(cudaErrorInvalidValue);
-    if (to != dstDevice || from != srcDevice) return fail(cudaErrorInvalidValue);
-    return fail(copy(dst, src, count, cudaMemcpyDeviceToDevice, stream, false));
-}
-
 cudaError_t cudaMemset(void *devPtr, int value, size_t count) {
     cudaError_t error = enter("cudaMemset");
     return error == cudaSuccess ? fail(fill(devPtr, value, count, nullptr)) : error;

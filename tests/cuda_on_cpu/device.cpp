@@ -48,7 +48,7 @@ State *make_state() {
     s->devices.resize(count);
     s->arena = std::make_unique<Arena>(static_cast<int>(count), s->settings.memory_nbytes);
     for (size_t d = 0; d < count; d++) {
-        s->devices[d].legacy = new CUstream_st{static_cast<int>(d), cudaStreamDefault, nullptr, nullptr, {}};
+        s->devices[d].legacy = new CUstream_st{static_cast<int>(d), nullptr, nullptr, {}};
         s->streams.insert(s->devices[d].legacy);
     }
     return s;
@@ -120,6 +120,8 @@ static cudaError_t look(const char *function) {
 
 static bool exists(int device) { return device >= 0 && device < device_count(); }
 
+static int bus_of(int device) { return state().settings.visible[static_cast<size_t>(device)] + 1; }
+
 } // namespace cuda_on_cpu
 
 using namespace cuda_on_cpu;
@@ -173,59 +175,15 @@ cudaError_t cudaSetDevice(int device) {
     return fail(s.devices[static_cast<size_t>(device)].broken);
 }
 
-cudaError_t cudaGetDevice(int *device) {
-    cudaError_t error = look("cudaGetDevice");
-    if (error == cudaSuccess) *device = current_device();
-    return error;
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags) {
-    (void)flags;
-    return enter("cudaSetDeviceFlags");
-}
-
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device) {
     cudaError_t error = look("cudaDeviceGetAttribute");
     if (error != cudaSuccess) return error;
     if (!value) return fail(cudaErrorInvalidValue);
     if (!exists(device)) return fail(cudaErrorInvalidDevice);
-    struct cudaDeviceProp prop;
-    (void)cudaGetDeviceProperties(&prop, device);
     switch (attr) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = prop.maxThreadsPerBlock; break;
-    case cudaDevAttrMaxBlockDimX: *value = prop.maxThreadsDim[0]; break;
-    case cudaDevAttrMaxBlockDimY: *value = prop.maxThreadsDim[1]; break;
-    case cudaDevAttrMaxBlockDimZ: *value = prop.maxThreadsDim[2]; break;
-    case cudaDevAttrMaxGridDimX: *value = prop.maxGridSize[0]; break;
-    case cudaDevAttrMaxGridDimY: *value = prop.maxGridSize[1]; break;
-    case cudaDevAttrMaxGridDimZ: *value = prop.maxGridSize[2]; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(prop.sharedMemPerBlock); break;
-    case cudaDevAttrWarpSize: *value = prop.warpSize; break;
-    case cudaDevAttrClockRate:
-    case cudaDevAttrMemoryClockRate: *value = 1000000; break;
-    case cudaDevAttrMultiProcessorCount: *value = prop.multiProcessorCount; break;
-    case cudaDevAttrPciBusId: *value = prop.pciBusID; break;
-    case cudaDevAttrGlobalMemoryBusWidth: *value = prop.memoryBusWidth; break;
-    case cudaDevAttrL2CacheSize: *value = prop.l2CacheSize; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = prop.maxThreadsPerMultiProcessor; break;
-    case cudaDevAttrAsyncEngineCount: *value = prop.asyncEngineCount; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = prop.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = prop.minor; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = static_cast<int>(prop.sharedMemPerMultiprocessor); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(prop.sharedMemPerBlockOptin); break;
-    case cudaDevAttrIntegrated:
-    case cudaDevAttrComputeMode:
-    case cudaDevAttrEccEnabled:
+    case cudaDevAttrPciBusId: *value = bus_of(device); break;
     case cudaDevAttrPciDeviceId:
-    case cudaDevAttrPciDomainId:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrPageableMemoryAccess: *value = 0; break;
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrStreamPrioritiesSupported:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-    case cudaDevAttrHostRegisterSupported: *value = 1; break;
+    case cudaDevAttrPciDomainId: *value = 0; break;
     case cudaDevAttrMemoryPoolsSupported: *value = std::getenv("CUDA_ON_CPU_NO_POOLS") ? 0 : 1; break;
     default: return fail(cudaErrorInvalidValue);
     }
@@ -240,30 +198,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     if (!exists(device)) return fail(cudaErrorInvalidDevice);
     std::memset(prop, 0, sizeof *prop);
     std::snprintf(prop->name, sizeof prop->name, "CUDA on the CPU");
-    int machine_number = state().settings.visible[static_cast<size_t>(device)];
-    prop->uuid.bytes[0] = static_cast<char>(machine_number + 1);
     prop->totalGlobalMem = state().settings.memory_nbytes;
-    prop->sharedMemPerBlock = 48 << 10;
-    prop->sharedMemPerBlockOptin = 227 << 10;
-    prop->sharedMemPerMultiprocessor = 228 << 10;
-    prop->regsPerBlock = prop->regsPerMultiprocessor = 65536;
-    prop->warpSize = 32;
-    prop->maxThreadsPerBlock = prop->maxThreadsDim[0] = prop->maxThreadsDim[1] = 1024;
-    prop->maxThreadsDim[2] = 64;
-    prop->maxGridSize[0] = 0x7fffffff;
-    prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
-    prop->totalConstMem = 64 << 10;
     prop->major = 9;
     prop->multiProcessorCount = 4;
-    prop->maxThreadsPerMultiProcessor = 2048;
-    prop->maxBlocksPerMultiProcessor = 32;
-    prop->canMapHostMemory = prop->concurrentKernels = prop->unifiedAddressing = 1;
-    prop->streamPrioritiesSupported = prop->canUseHostPointerForRegisteredMem = 1;
-    prop->hostRegisterSupported = prop->memoryPoolsSupported = 1;
-    prop->asyncEngineCount = 2;
-    prop->memoryBusWidth = 5120;
-    prop->l2CacheSize = 50 << 20;
-    prop->pciBusID = machine_number + 1;
     return cudaSuccess;
 }
 
@@ -272,8 +209,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device) {
     if (error != cudaSuccess) return error;
     if (!exists(device)) return fail(cudaErrorInvalidDevice);
     if (!pciBusId || len < 13) return fail(cudaErrorInvalidValue);
-    int bus = state().settings.visible[static_cast<size_t>(device)] + 1;
-    std::snprintf(pciBusId, static_cast<size_t>(len), "0000:%02X:00.0", static_cast<unsigned>(bus) & 0xff);
+    auto bus = static_cast<unsigned>(bus_of(device)) & 0xff;
+    std::snprintf(pciBusId, static_cast<size_t>(len), "0000:%02X:00.0", bus);
     return cudaSuccess;
 }
 
@@ -302,16 +239,6 @@ cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags) {
     Guard guard(s.lock);
     bool added = s.devices[static_cast<size_t>(current_device())].peers.insert(peerDevice).second;
     return fail(added ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peerDevice) {
-    cudaError_t error = enter("cudaDeviceDisablePeerAccess");
-    if (error != cudaSuccess) return error;
-    if (!exists(peerDevice)) return fail(cudaErrorInvalidDevice);
-    State &s = state();
-    Guard guard(s.lock);
-    bool removed = s.devices[static_cast<size_t>(current_device())].peers.erase(peerDevice) > 0;
-    return fail(removed ? cudaSuccess : cudaErrorPeerAccessNotEnabled);
 }
 
 } // extern "C"

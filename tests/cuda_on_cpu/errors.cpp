@@ -18,39 +18,27 @@ const ErrorText rows[] = {
     ROW(ErrorInvalidValue, "invalid argument"),
     ROW(ErrorMemoryAllocation, "out of memory"),
     ROW(ErrorInitializationError, "initialization error"),
-    ROW(ErrorCudartUnloading, "driver shutting down"),
     ROW(ErrorInvalidConfiguration, "invalid configuration argument"),
-    ROW(ErrorInvalidHostPointer, "invalid host pointer"),
-    ROW(ErrorInvalidDevicePointer, "invalid device pointer"),
     ROW(ErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
-    ROW(ErrorStubLibrary, "CUDA driver is a stub library"),
     ROW(ErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
-    ROW(ErrorCallRequiresNewerDriver, "API call is not supported in the installed CUDA driver"),
     ROW(ErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
     ROW(ErrorInvalidDeviceFunction, "invalid device function"),
     ROW(ErrorNoDevice, "no CUDA-capable device is detected"),
     ROW(ErrorInvalidDevice, "invalid device ordinal"),
-    ROW(ErrorInvalidKernelImage, "device kernel image is invalid"),
-    ROW(ErrorDeviceUninitialized, "invalid device context"),
     ROW(ErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
     ROW(ErrorECCUncorrectable, "uncorrectable ECC error encountered"),
     ROW(ErrorDeviceAlreadyInUse, "exclusive-thread device already in use by a different thread"),
-    ROW(ErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
     ROW(ErrorNvlinkUncorrectable, "uncorrectable NVLink error detected during the execution"),
     ROW(ErrorContained, "Invalid access of peer GPU memory over nvlink or a hardware error"),
-    ROW(ErrorSharedObjectInitFailed, "shared object initialization failed"),
     ROW(ErrorOperatingSystem, "OS call failed or operation not supported on this OS"),
     ROW(ErrorInvalidResourceHandle, "invalid resource handle"),
     ROW(ErrorIllegalState, "the operation cannot be performed in the present state"),
     ROW(ErrorNotReady, "device not ready"),
     ROW(ErrorIllegalAddress, "an illegal memory access was encountered"),
-    ROW(ErrorLaunchOutOfResources, "too many resources requested for launch"),
     ROW(ErrorLaunchTimeout, "the launch timed out and was terminated"),
     ROW(ErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
-    ROW(ErrorPeerAccessNotEnabled, "peer access has not been enabled"),
     ROW(ErrorContextIsDestroyed, "context is destroyed"),
     ROW(ErrorAssert, "device-side assert triggered"),
-    ROW(ErrorTooManyPeers, "peer mapping resources exhausted"),
     ROW(ErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped"),
     ROW(ErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region"),
     ROW(ErrorHardwareStackError, "hardware stack error"),
@@ -59,21 +47,17 @@ const ErrorText rows[] = {
     ROW(ErrorInvalidAddressSpace, "operation not supported on global/shared address space"),
     ROW(ErrorInvalidPc, "invalid program counter"),
     ROW(ErrorLaunchFailure, "unspecified launch failure"),
-    ROW(ErrorNotPermitted, "operation not permitted"),
     ROW(ErrorNotSupported, "operation not supported"),
     ROW(ErrorSystemNotReady, "system not yet initialized"),
     ROW(ErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"),
-    ROW(ErrorCompatNotSupportedOnDevice, "forward compatibility was attempted on non supported HW"),
     ROW(ErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     ROW(ErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
     ROW(ErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
     ROW(ErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
     ROW(ErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     ROW(ErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
-    ROW(ErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
     ROW(ErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
     ROW(ErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
-    ROW(ErrorTimeout, "wait operation timed out"),
     ROW(ErrorExternalDevice, "an async error has occurred in external entity outside of CUDA"),
     ROW(ErrorUnknown, "unknown error"),
 };
@@ -104,21 +88,17 @@ static cudaError_t context_error() {
     return device < s.devices.size() ? s.devices[device].broken : cudaSuccess;
 }
 
-static cudaError_t last_error(bool forget) {
-    cudaError_t broken = context_error(), error = last;
-    if (forget) last = cudaSuccess;
-    return broken != cudaSuccess ? broken : error;
-}
-
 } // namespace cuda_on_cpu
 
 using namespace cuda_on_cpu;
 
 extern "C" {
 
-cudaError_t cudaGetLastError(void) { return last_error(true); }
-
-cudaError_t cudaPeekAtLastError(void) { return last_error(false); }
+cudaError_t cudaGetLastError(void) {
+    cudaError_t broken = context_error(), error = last;
+    last = cudaSuccess;
+    return broken != cudaSuccess ? broken : error;
+}
 
 const char *cudaGetErrorName(cudaError_t error) {
     const ErrorText *row = find(error);

@@ -13,8 +13,7 @@ using namespace cuda_on_cpu;
 
 static cudaError_t launch(State &s, CUgraphExec_st &exec, cudaStream_t stream) {
     int device = stream->device;
-    std::vector<ItemRef> before = before_next(s, stream);
-    before.push_back(exec.last);
+    std::vector<ItemRef> before = {stream->tail, exec.last};
     ItemRef begin = add_item(s, {"a graph's begin", device, Kind::work, nullptr}, before);
     std::vector<ItemRef> items;
     Nodes ends;

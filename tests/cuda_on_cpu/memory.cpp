@@ -121,11 +121,6 @@ cudaError_t cudaFree(void *devPtr) {
     return error;
 }
 
-cudaError_t cudaMallocHost(void **ptr, size_t size) {
-    cudaError_t error = enter("cudaMallocHost");
-    return error == cudaSuccess ? fail(allocate_pinned(ptr, size)) : error;
-}
-
 cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags) {
     cudaError_t error = enter("cudaHostAlloc");
     if (error != cudaSuccess) return error;
@@ -180,14 +175,6 @@ cudaError_t cudaHostUnregister(void *ptr) {
         return fail(error != cudaSuccess ? error : cudaErrorHostMemoryNotRegistered);
     }
     return error;
-}
-
-cudaError_t cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags) {
-    cudaError_t error = enter("cudaHostGetDevicePointer");
-    if (error != cudaSuccess) return error;
-    if (!pDevice || flags != 0 || !in_pinned_memory(pHost, 1)) return fail(cudaErrorInvalidValue);
-    *pDevice = pHost;
-    return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr) {

@@ -311,16 +311,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
-    *count = comm->crew->size;
-    return begin("ncclCommCount");
-}
-
-ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
-    *rank = comm->crew->rank;
-    return begin("ncclCommUserRank");
-}
-
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
 ncclResult_t ncclGroupStart() {

@@ -17,9 +17,7 @@ namespace {
 
 void take_from(CUmemPoolHandle_st &pool, size_t nbytes) {
     pool.used_nbytes += nbytes;
-    pool.used_high_nbytes = std::max(pool.used_high_nbytes, pool.used_nbytes);
     pool.reserved_nbytes = std::max(pool.reserved_nbytes, pool.used_nbytes);
-    pool.reserved_high_nbytes = std::max(pool.reserved_high_nbytes, pool.reserved_nbytes);
 }
 
 /* Whether a device has room for what this pool would have to hold more. */
@@ -42,17 +40,12 @@ void trim(CUmemPoolHandle_st &pool, size_t keep_nbytes) {
     pool.reserved_nbytes = std::min(pool.reserved_nbytes, std::max(pool.used_nbytes, keep_nbytes));
 }
 
-CUmemPoolHandle_st *make_pool(int device, size_t max_nbytes) {
-    return new CUmemPoolHandle_st{device, 0, 0, 0, 0, 0, max_nbytes, {1, 1, 1}, {}};
-}
-
 cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemPool_t pool, cudaStream_t stream) {
     *out = nullptr;
     if (stream->capture) return invalidate(stream, cudaErrorStreamCaptureUnsupported);
     cudaError_t broken = s.devices[static_cast<size_t>(stream->device)].broken;
     if (broken != cudaSuccess || nbytes == 0) return broken;
     size_t rounded = Arena::rounded_nbytes(nbytes);
-    if (pool->max_nbytes > 0 && pool->used_nbytes + rounded > pool->max_nbytes) return cudaErrorMemoryAllocation;
     if (!has_room(s, *pool, rounded)) return cudaErrorMemoryAllocation;
     void *memory = allocate_device_memory(s, guard, pool->device, nbytes);
     if (!memory) return cudaErrorMemoryAllocation;
@@ -64,14 +57,7 @@ cudaError_t allocate(State &s, Guard &guard, void **out, size_t nbytes, cudaMemP
         std::memset(memory, 0xFF, nbytes);
         return Progress::done;
     };
-    return append(s, stream, {"cudaMallocAsync", stream->device, Kind::work, fill}, nullptr);
-}
-
-/* The pool that allocations of a device come from if none is named. */
-cudaMemPool_t default_pool(State &s, int device) {
-    cudaMemPool_t &pool = s.devices[static_cast<size_t>(device)].default_pool;
-    if (!pool) s.pools.insert(pool = make_pool(device, 0));
-    return pool;
+    return append(s, stream, {"cudaMallocFromPoolAsync", stream->device, Kind::work, fill}, nullptr);
 }
 
 } // namespace
@@ -131,7 +117,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *memPool, const struct cudaMemPoolPr
     if (poolProps->location.id < 0 || poolProps->location.id >= device_count()) return fail(cudaErrorInvalidDevice);
     State &s = state();
     Guard guard(s.lock);
-    *memPool = *s.pools.insert(make_pool(poolProps->location.id, poolProps->maxSize)).first;
+    *memPool = *s.pools.insert(new CUmemPoolHandle_st{poolProps->location.id, 0, 0, 0, {}}).first;
     return cudaSuccess;
 }
 
@@ -141,9 +127,6 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t memPool) {
     State &s = state();
     Guard guard(s.lock);
     if (!s.pools.count(memPool)) return fail(cudaErrorInvalidValue);
-    for (const Device &device : s.devices) {
-        if (device.default_pool == memPool) return fail(cudaErrorInvalidValue);
-    }
     s.pools.erase(memPool);
     trim(*memPool, 0);
     if (memPool->used_nbytes > 0) {
@@ -160,18 +143,11 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr 
     State &s = state();
     Guard guard(s.lock);
     if (!s.pools.count(memPool) || !value) return fail(cudaErrorInvalidValue);
+    if (attr != cudaMemPoolAttrReleaseThreshold) return fail(cudaErrorInvalidValue);
     uint64_t number = 0;
-    if (attr >= cudaMemPoolAttrReleaseThreshold) std::memcpy(&number, value, sizeof number);
-    switch (attr) {
-    case cudaMemPoolReuseFollowEventDependencies:
-    case cudaMemPoolReuseAllowOpportunistic:
-    case cudaMemPoolReuseAllowInternalDependencies: std::memcpy(&memPool->reuse[attr - 1], value, sizeof(int)); break;
-    case cudaMemPoolAttrReleaseThreshold: memPool->release_threshold = number; break;
-    case cudaMemPoolAttrReservedMemHigh: memPool->reserved_high_nbytes = memPool->reserved_nbytes; break;
-    case cudaMemPoolAttrUsedMemHigh: memPool->used_high_nbytes = memPool->used_nbytes; break;
-    default: return fail(cudaErrorInvalidValue);
-    }
-    return fail(number != 0 && attr > cudaMemPoolAttrReleaseThreshold ? cudaErrorInvalidValue : cudaSuccess);
+    std::memcpy(&number, value, sizeof number);
+    memPool->release_threshold = number;
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value) {
@@ -182,16 +158,9 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr 
     if (!s.pools.count(memPool) || !value) return fail(cudaErrorInvalidValue);
     uint64_t number = 0;
     switch (attr) {
-    case cudaMemPoolReuseFollowEventDependencies:
-    case cudaMemPoolReuseAllowOpportunistic:
-    case cudaMemPoolReuseAllowInternalDependencies:
-        std::memcpy(value, &memPool->reuse[attr - 1], sizeof(int));
-        return cudaSuccess;
     case cudaMemPoolAttrReleaseThreshold: number = memPool->release_threshold; break;
     case cudaMemPoolAttrReservedMemCurrent: number = memPool->reserved_nbytes; break;
-    case cudaMemPoolAttrReservedMemHigh: number = memPool->reserved_high_nbytes; break;
     case cudaMemPoolAttrUsedMemCurrent: number = memPool->used_nbytes; break;
-    case cudaMemPoolAttrUsedMemHigh: number = memPool->used_high_nbytes; break;
     default: return fail(cudaErrorInvalidValue);
     }
     std::memcpy(value, &number, sizeof number);
@@ -221,27 +190,6 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
     forget_done(memPool->frees);
     if (memPool->frees.empty()) trim(*memPool, minBytesToKeep);
     return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *memPool, int device) {
-    cudaError_t error = enter("cudaDeviceGetDefaultMemPool");
-    if (error != cudaSuccess) return error;
-    if (device < 0 || device >= device_count()) return fail(cudaErrorInvalidDevice);
-    State &s = state();
-    Guard guard(s.lock);
-    *memPool = default_pool(s, device);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream) {
-    cudaError_t error = enter("cudaMallocAsync");
-    if (error != cudaSuccess) return error;
-    State &s = state();
-    Guard guard(s.lock);
-    cudaStream_t found = find_stream(s, hStream);
-    if (!found) return fail(cudaErrorInvalidResourceHandle);
-    if (!devPtr) return fail(cudaErrorInvalidValue);
-    return fail(allocate(s, guard, devPtr, size, default_pool(s, found->device), found));
 }
 
 cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream) {

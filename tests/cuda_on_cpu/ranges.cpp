@@ -1,12 +1,10 @@
 /* NVTX: every range that begins is remembered by name, in order, so that tests see which phases a program went
- * through. Ranges pushed by a thread nest, and it pops its own; those started have a number and may end in any
- * thread. */
+ * through. Ranges pushed by a thread nest, and it pops its own. */
 #include "tests/cuda_on_cpu/ranges.h"
 
 #include <algorithm>
 #include <deque>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include <nvtx3/nvToolsExt.h>
@@ -19,7 +17,6 @@ namespace {
 struct Ranges {
     std::mutex lock;
     std::deque<std::string> names;
-    std::set<nvtxRangeId_t> started;
     unsigned long pushed = 0; /* and not popped yet, in all threads */
 };
 
@@ -53,23 +50,6 @@ int nvtxRangePop(void) {
     return --depth;
 }
 
-nvtxRangeId_t nvtxRangeStartA(const char *message) {
-    std::lock_guard<std::mutex> guard(ranges().lock);
-    static nvtxRangeId_t last = 0;
-    ranges().names.emplace_back(message ? message : "");
-    ranges().started.insert(++last);
-    return last;
-}
-
-void nvtxRangeEnd(nvtxRangeId_t id) {
-    std::lock_guard<std::mutex> guard(ranges().lock);
-    ranges().started.erase(id);
-}
-
-void nvtxMarkA(const char *message) { (void)message; }
-
-void nvtxNameOsThreadA(uint32_t threadId, const char *name) { (void)threadId, (void)name; }
-
 unsigned long cuda_on_cpu_ranges(const char *name) {
     std::lock_guard<std::mutex> guard(ranges().lock);
     const auto &names = ranges().names;
@@ -78,12 +58,7 @@ unsigned long cuda_on_cpu_ranges(const char *name) {
 
 unsigned long cuda_on_cpu_open_ranges(void) {
     std::lock_guard<std::mutex> guard(ranges().lock);
-    return ranges().pushed + ranges().started.size();
-}
-
-const char *cuda_on_cpu_range(unsigned long nth) {
-    std::lock_guard<std::mutex> guard(ranges().lock);
-    return nth < ranges().names.size() ? ranges().names[nth].c_str() : nullptr;
+    return ranges().pushed;
 }
 
 } // extern "C"

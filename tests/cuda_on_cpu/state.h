@@ -86,7 +86,6 @@ struct Device {
     cudaError_t broken = cudaSuccess;
     std::set<int> peers;
     cudaStream_t legacy = nullptr;
-    cudaMemPool_t default_pool = nullptr;
     std::vector<ItemRef> orphans; /* last items of streams that were destroyed */
     std::vector<ItemRef> frees;   /* of cudaFreeAsync, perhaps not done yet */
     size_t direct_nbytes = 0;     /* of cudaMalloc */
@@ -152,16 +151,14 @@ void stop_engine(State &s);
 /* streams.cpp; with the lock held. The handle's own stream (that of the current device if NULL), or nullptr if there
  * is none */
 cudaStream_t find_stream(State &s, cudaStream_t handle);
-std::vector<ItemRef> before_next(State &s, cudaStream_t stream);
 cudaError_t append(State &s, cudaStream_t stream, Task task, ItemRef *out);
 
 /* capture.cpp; with the lock held */
 cudaError_t invalidate(cudaStream_t stream, cudaError_t why);
 cudaError_t capture_task(cudaStream_t stream, const Task &task);
 cudaError_t capture_record(cudaStream_t stream, cudaEvent_t event);
-cudaError_t capture_wait(State &s, cudaStream_t stream, cudaEvent_t event);
+cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event);
 cudaError_t refuse_while_capturing(State &s);
-cudaError_t refuse_legacy_while_capturing(State &s, int device);
 void leave_capture(State &s, Capture &capture);
 
 /* memory.cpp, pools.cpp; with the lock held */
@@ -178,7 +175,6 @@ void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes);
 
 struct CUstream_st {
     int device;
-    unsigned flags;
     cuda_on_cpu::ItemRef tail;       /* the last item; NULL if there never was one */
     cuda_on_cpu::CaptureRef capture; /* NULL: none */
     cuda_on_cpu::Nodes front;        /* nodes that the next one follows */
@@ -208,10 +204,7 @@ struct CUgraphExec_st {
 
 struct CUmemPoolHandle_st {
     int device;
-    size_t used_nbytes, used_high_nbytes;
-    size_t reserved_nbytes, reserved_high_nbytes;
-    size_t release_threshold, max_nbytes;
-    int reuse[3];
+    size_t used_nbytes, reserved_nbytes, release_threshold;
     std::vector<cuda_on_cpu::ItemRef> frees; /* of cudaFreeAsync, perhaps not done yet */
 };
 

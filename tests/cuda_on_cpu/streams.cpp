@@ -1,10 +1,10 @@
 /* Streams and events.
  *
- * A stream is the last item put on it; what comes next follows that. The legacy stream (NULL; each device has one)
- * also follows what was put before on the device's blocking streams, and they follow it; streams made with
- * cudaStreamNonBlocking do neither. Recording an event puts an empty item on the stream, which the event then points
- * to; waiting for the event makes the stream's next item follow the one it points to at that moment, so later records
- * do not matter, and an event that was never recorded is no wait.
+ * A stream is the last item put on it; what comes next follows that. All streams are made with cudaStreamNonBlocking,
+ * so that the legacy stream (NULL; each device has one) is no more than one more of them. Recording an event puts an
+ * empty item on the stream, which the event then points to; waiting for the event makes the stream's next item follow
+ * the one it points to at that moment, so later records do not matter, and an event that was never recorded is no
+ * wait.
  *
  * As in CUDA, an event is recorded only on streams of its own device (cudaErrorInvalidResourceHandle), and a stream
  * of any device may wait for it. */
@@ -16,7 +16,7 @@ namespace cuda_on_cpu {
 
 cudaStream_t find_stream(State &s, cudaStream_t handle) {
     if (s.devices.empty()) return nullptr;
-    if (!handle || handle == cudaStreamLegacy) return s.devices[static_cast<size_t>(current_device())].legacy;
+    if (!handle) return s.devices[static_cast<size_t>(current_device())].legacy;
     return s.streams.count(handle) ? handle : nullptr;
 }
 
@@ -24,33 +24,12 @@ static bool is_legacy(const State &s, cudaStream_t stream) {
     return s.devices[static_cast<size_t>(stream->device)].legacy == stream;
 }
 
-static bool is_blocking(const CUstream_st &stream) { return !(stream.flags & cudaStreamNonBlocking); }
-
-std::vector<ItemRef> before_next(State &s, cudaStream_t stream) {
-    std::vector<ItemRef> before = {stream->tail};
-    if (is_legacy(s, stream)) {
-        for (cudaStream_t other : s.streams) {
-            if (other != stream && other->device == stream->device && is_blocking(*other))
-                before.push_back(other->tail);
-        }
-    } else if (is_blocking(*stream)) {
-        before.push_back(s.devices[static_cast<size_t>(stream->device)].legacy->tail);
-    }
-    return before;
-}
-
 /* The stream's next item, after `also` too. */
 static cudaError_t append_after(State &s, cudaStream_t stream, Task task, const ItemRef &also, ItemRef *out) {
     cudaError_t broken = s.devices[static_cast<size_t>(stream->device)].broken;
     if (broken != cudaSuccess) return broken;
-    if (is_legacy(s, stream)) {
-        cudaError_t error = refuse_legacy_while_capturing(s, stream->device);
-        if (error != cudaSuccess) return error;
-    }
-    std::vector<ItemRef> before = before_next(s, stream);
-    before.push_back(also);
     bool kernel = task.kind == Kind::kernel;
-    stream->tail = add_item(s, std::move(task), before);
+    stream->tail = add_item(s, std::move(task), {stream->tail, also});
     if (kernel) count_kernel(s, *stream->tail);
     if (out) *out = stream->tail;
     return cudaSuccess;
@@ -85,9 +64,6 @@ static cudaError_t goal_of(State &s, cudaStream_t stream, ItemRef *goal) {
     cudaError_t error = refuse_while_capturing(s);
     if (error != cudaSuccess) return error;
     *goal = stream->tail;
-    if (is_legacy(s, stream) && broken_on(s, stream->device) == cudaSuccess) {
-        return append(s, stream, {"the legacy stream's wait", stream->device, Kind::work, nullptr}, goal);
-    }
     return cudaSuccess;
 }
 
@@ -101,10 +77,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned int fla
     (void)priority; /* any order is allowed to begin with */
     cudaError_t error = enter("cudaStreamCreateWithPriority");
     if (error != cudaSuccess) return error;
-    if (!pStream || flags > cudaStreamNonBlocking) return fail(cudaErrorInvalidValue);
+    if (!pStream || flags != cudaStreamNonBlocking) return fail(cudaErrorInvalidValue);
     State &s = state();
     Guard guard(s.lock);
-    *pStream = *s.streams.insert(new CUstream_st{current_device(), flags, nullptr, nullptr, {}}).first;
+    *pStream = *s.streams.insert(new CUstream_st{current_device(), nullptr, nullptr, {}}).first;
     return cudaSuccess;
 }
 
@@ -112,8 +88,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
     cudaError_t error = enter("cudaStreamCreateWithFlags");
     return error == cudaSuccess ? cudaStreamCreateWithPriority(pStream, flags, 0) : error;
 }
-
-cudaError_t cudaStreamCreate(cudaStream_t *pStream) { return cudaStreamCreateWithFlags(pStream, cudaStreamDefault); }
 
 /* What was enqueued still runs. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -190,7 +164,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     Guard guard(s.lock);
     cudaStream_t found = find_stream(s, stream);
     if (!found || !s.events.count(event)) return fail(cudaErrorInvalidResourceHandle);
-    if (found->capture || event->capture) return fail(capture_wait(s, found, event));
+    if (found->capture || event->capture) return fail(capture_wait(found, event));
     if (!event->latest) return cudaSuccess;
     return fail(
         append_after(s, found, {"cudaStreamWaitEvent", found->device, Kind::work, nullptr}, event->latest, nullptr));

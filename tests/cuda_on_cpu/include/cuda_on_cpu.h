@@ -47,7 +47,7 @@ int cuda_on_cpu_rounds(const char *how);
 
 /* Kernels enqueued so far, those of launched graphs included. */
 unsigned long cuda_on_cpu_kernel_launches(void);
-/* Successful calls so far of cudaMalloc, cudaMallocAsync, cudaMallocFromPoolAsync. */
+/* Successful calls so far of cudaMalloc and cudaMallocFromPoolAsync. */
 unsigned long cuda_on_cpu_device_allocations(void);
 /* Bytes of device memory, of all devices, that are allocated now; what cudaFreeAsync was called for is not. */
 size_t cuda_on_cpu_device_bytes(void);
@@ -60,9 +60,6 @@ unsigned long cuda_on_cpu_calls(const char *function);
 /* NVTX: how many ranges of that name began so far (NULL: of any name); how many are open now, in all threads. */
 unsigned long cuda_on_cpu_ranges(const char *name);
 unsigned long cuda_on_cpu_open_ranges(void);
-/* The name of the nth range that began, from 0, in order of beginning; NULL beyond the last. Valid until
- * cuda_on_cpu_restart. */
-const char *cuda_on_cpu_range(unsigned long nth);
 
 /* Reads device memory as a debugger would, whatever is running: for looking at what a test must not disturb by
  * waiting. Nonzero: that is no live device memory. */

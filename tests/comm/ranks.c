@@ -195,13 +195,27 @@ void run_ranks_on(const struct rank_backend *backend, int world_size, int deadli
     backend->run(&first, deadline_s, body, meanwhile, exit_codes);
 }
 
+static void expect_ends(const struct rank_backend *backend, int world_size, const int *exit_codes, unsigned good,
+                        int other) {
+    for (int r = 0; r < world_size; r++) {
+        int expected = (good >> r & 1) ? 0 : other;
+        if (exit_codes[r] != expected)
+            fail_msg("%s: rank %d of %d ended with %d, not %d", backend->name, r, world_size, exit_codes[r], expected);
+    }
+}
+
 void run_good_ranks_on(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
                        const void *argument) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(backend, world_size, 120, body, argument, NULL, exit_codes);
-    for (int r = 0; r < world_size; r++)
-        if (exit_codes[r] != 0)
-            fail_msg("%s: rank %d of %d ended with %d", backend->name, r, world_size, exit_codes[r]);
+    expect_ends(backend, world_size, exit_codes, 0, 0);
+}
+
+void run_ranks_expecting(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
+                         const void *argument, void (*meanwhile)(const pid_t *pids), unsigned good, int other) {
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(backend, world_size, 60, body, argument, meanwhile, exit_codes);
+    expect_ends(backend, world_size, exit_codes, good, other);
 }
 
 void run_good_ranks_on_all(int world_size, void (*body)(struct rank *rank), const void *argument) {

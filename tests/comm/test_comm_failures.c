@@ -41,12 +41,7 @@ static bool says(const struct rank *rank, const char *text) { return strstr(rank
 /* Ends with exit status 0 for those ranks whose bit is set in `good`, and with `other` for the rest. */
 static void run_and_expect(void (*body)(struct rank *rank), const void *argument, void (*meanwhile)(const pid_t *pids),
                            unsigned good, int other) {
-    int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks(RANKS, 60, body, argument, meanwhile, exit_codes);
-    for (int r = 0; r < RANKS; r++) {
-        int expected = (good >> r & 1) ? 0 : other;
-        if (exit_codes[r] != expected) fail_msg("rank %d ended with %d, not %d", r, exit_codes[r], expected);
-    }
+    run_ranks_expecting(&rank_backends[0], RANKS, body, argument, meanwhile, good, other);
 }
 
 /* --- a rank that is lost ------------------------------------------------------------------------------------------ */

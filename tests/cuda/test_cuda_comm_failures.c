@@ -38,7 +38,9 @@ struct scene {
     void (*culprit)(struct rank *rank, float *buffer); /* what rank 2 does; does not return, or makes it fail, too */
     ls_status status;                                  /* of the others */
     const char *text;
+    int ends;            /* rank 2's exit status */
     long others_wait_ms; /* so that rank 2 comes first */
+    void (*meanwhile)(const pid_t *pids);
 };
 
 static ls_status reduce(const struct rank *rank, float *buffer) {
@@ -80,14 +82,9 @@ static void scene_body(struct rank *rank) {
     expect_broken(rank, memory, status);
 }
 
-/* Ends with exit status 0 for ranks 0 and 1, and with `culprit` for rank 2. */
-static void play(const struct scene *scene, void (*meanwhile)(const pid_t *pids), int culprit) {
-    int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks_on(scene->path->backend, RANKS, 60, scene_body, scene, meanwhile, exit_codes);
-    for (int r = 0; r < RANKS; r++) {
-        int expected = r == 2 ? culprit : 0;
-        if (exit_codes[r] != expected) fail_msg("rank %d ended with %d, not %d", r, exit_codes[r], expected);
-    }
+static void play(void **state) {
+    const struct scene *scene = *state;
+    run_ranks_expecting(scene->path->backend, RANKS, scene_body, scene, scene->meanwhile, 3, scene->ends);
 }
 
 static void dies(struct rank *rank, float *buffer) {
@@ -96,19 +93,10 @@ static void dies(struct rank *rank, float *buffer) {
     raise(SIGKILL);
 }
 
-static void a_rank_that_dies_is_named(NO_STATE) {
-    play(&(struct scene){&nccl, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
-    play(&(struct scene){&staged, dies, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
-}
-
 /* The rank has put its part on the stream, and dies before it is done. */
 static void dies_in_the_middle(struct rank *rank, float *buffer) {
     (void)ls_comm_all_reduce(rank->comm, rank->stream, buffer, COUNT, LS_FP32, LS_REDUCE_SUM);
     raise(SIGKILL);
-}
-
-static void a_rank_that_dies_within_an_operation_ends_it(NO_STATE) {
-    play(&(struct scene){&nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", 0}, NULL, 128 + SIGKILL);
 }
 
 /* Rank 1 leaves in good order, rank 2 dies: only that is why rank 0 waits in vain. */
@@ -125,14 +113,6 @@ static void left_and_died_body(struct rank *rank) {
         (void)ls_device_synchronize(rank->device);
     }
     rank_close(rank);
-}
-
-static void a_rank_that_left_is_not_said_to_have_died(NO_STATE) {
-    int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks_on(nccl.backend, RANKS, 60, left_and_died_body, NULL, NULL, exit_codes);
-    assert_int_equal(exit_codes[0], 0);
-    assert_int_equal(exit_codes[1], 0);
-    assert_int_equal(exit_codes[2], 128 + SIGKILL);
 }
 
 /* Two groups over the same ranks and GPUs, an operation of each on its way: NCCL's abort of one waits for the device,
@@ -163,14 +143,6 @@ static void two_groups_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
 }
 
-static void groups_of_one_gpu_do_not_wait_for_one_another(NO_STATE) {
-    int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks_on(nccl.backend, RANKS, 60, two_groups_body, NULL, NULL, exit_codes);
-    assert_int_equal(exit_codes[0], 0);
-    assert_int_equal(exit_codes[1], 0);
-    assert_int_equal(exit_codes[2], 128 + SIGKILL);
-}
-
 static void stops(struct rank *rank, float *buffer) {
     (void)rank;
     (void)buffer;
@@ -184,33 +156,16 @@ static void kill_rank_2(const pid_t *pids) {
     assert_int_equal(kill(pids[2], SIGKILL), 0);
 }
 
-static void a_rank_that_stops_is_named_at_the_deadline(NO_STATE) {
-    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", 0}, kill_rank_2,
-         128 + SIGKILL);
-}
-
 static void leaves(struct rank *rank, float *buffer) {
     (void)buffer;
     rank_close(rank);
     _exit(7);
 }
 
-static void a_rank_that_leaves_is_named(NO_STATE) {
-    play(&(struct scene){&nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 0}, NULL, 7);
-}
-
 static void gives_up(struct rank *rank, float *buffer) {
     (void)buffer;
     sleep_ms(100); /* the others wait by then, mostly */
     CHECK(ls_comm_abort(rank->comm, "the dog ate my gradient"));
-}
-
-static void a_rank_that_gives_up_says_why(NO_STATE) {
-    const struct scene scene = {&nccl, gives_up, LS_ERR_PEER, "rank 2 has given up: the dog ate my gradient", 0};
-    play(&scene, NULL, 0);
-    struct scene threads = scene;
-    threads.path = &nccl_threads;
-    play(&threads, NULL, 0);
 }
 
 /* Who sees it first is open: another rank may have given up by the time that this one's call returns. */
@@ -224,11 +179,6 @@ static void runs_something_else(struct rank *rank, float *buffer) {
     _exit(7);
 }
 
-static void ranks_out_of_step_are_named(NO_STATE) {
-    play(&(struct scene){&nccl, runs_something_else, LS_ERR_INVALID, "broadcast of 7 int32 elements from rank 1", 0},
-         NULL, 7);
-}
-
 /* --- NCCL fails --------------------------------------------------------------------------------------------------- */
 
 static void nccl_fails(struct rank *rank, float *buffer) {
@@ -237,10 +187,6 @@ static void nccl_fails(struct rank *rank, float *buffer) {
     CHECK(gpu_rank_says(rank, REDUCE_TEXT "4, 4000 bytes): NCCL on rank 2: internal error"));
     expect_broken(rank, buffer, LS_ERR_SYSTEM);
     _exit(7);
-}
-
-static void what_nccl_says_reaches_all_ranks(NO_STATE) {
-    play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 400}, NULL, 7);
 }
 
 static void a_peer_fails(struct rank *rank, float *buffer) {
@@ -263,12 +209,6 @@ static void a_gpu_fails(struct rank *rank, float *buffer) {
     CHECK(gpu_rank_says(rank, "cudaEventRecord"));
     expect_broken(rank, buffer, LS_ERR_PEER);
     _exit(7);
-}
-
-static void a_call_that_fails_at_once_breaks_the_group(NO_STATE) {
-    play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 400}, NULL, 7);
-    play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 400}, NULL, 7);
-    play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 0}, NULL, 7);
 }
 
 /* --- late --------------------------------------------------------------------------------------------------------- */
@@ -329,18 +269,39 @@ static void any_thread_may_abort(NO_STATE) {
     run_good_ranks_on(nccl_threads.backend, RANKS, aborted_body, NULL);
 }
 
+static void a_rank_that_left_is_not_said_to_have_died(NO_STATE) {
+    run_ranks_expecting(nccl.backend, RANKS, left_and_died_body, NULL, NULL, 3, 128 + SIGKILL);
+}
+
+static void groups_of_one_gpu_do_not_wait_for_one_another(NO_STATE) {
+    run_ranks_expecting(nccl.backend, RANKS, two_groups_body, NULL, NULL, 3, 128 + SIGKILL);
+}
+
+#define SCENE(name, ...) TEST_ROW(name, play, (&(struct scene){__VA_ARGS__}))
+
 int main(void) {
+    const char *gave_up = "rank 2 has given up: the dog ate my gradient";
+    const int killed = 128 + SIGKILL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_dies_is_named),
-        cmocka_unit_test(a_rank_that_dies_within_an_operation_ends_it),
+        SCENE("a rank that dies", &nccl, dies, LS_ERR_PEER, "rank 2 died", killed, 0, NULL),
+        SCENE("a rank that dies, staged", &staged, dies, LS_ERR_PEER, "rank 2 died", killed, 0, NULL),
+        SCENE("a rank that dies within an operation", &nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", killed, 0,
+              NULL),
         cmocka_unit_test(a_rank_that_left_is_not_said_to_have_died),
         cmocka_unit_test(groups_of_one_gpu_do_not_wait_for_one_another),
-        cmocka_unit_test(a_rank_that_stops_is_named_at_the_deadline),
-        cmocka_unit_test(a_rank_that_leaves_is_named),
-        cmocka_unit_test(a_rank_that_gives_up_says_why),
-        cmocka_unit_test(ranks_out_of_step_are_named),
-        cmocka_unit_test(what_nccl_says_reaches_all_ranks),
-        cmocka_unit_test(a_call_that_fails_at_once_breaks_the_group),
+        SCENE("a rank that stops", &nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", killed, 0,
+              kill_rank_2),
+        SCENE("a rank that leaves", &nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 7, 0,
+              NULL),
+        SCENE("a rank that gives up", &nccl, gives_up, LS_ERR_PEER, gave_up, 0, 0, NULL),
+        SCENE("a thread that gives up", &nccl_threads, gives_up, LS_ERR_PEER, gave_up, 0, 0, NULL),
+        SCENE("ranks out of step", &nccl, runs_something_else, LS_ERR_INVALID,
+              "broadcast of 7 int32 elements from rank 1", 7, 0, NULL),
+        SCENE("what NCCL says", &nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 7, 400,
+              NULL),
+        SCENE("a GPU that fails", &nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 7, 400, NULL),
+        SCENE("a peer that NCCL has lost", &nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 7, 400, NULL),
+        SCENE("a call that fails", &nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 7, 0, NULL),
         cmocka_unit_test(an_operation_that_does_not_end_is_named),
         cmocka_unit_test(any_thread_may_abort),
     };

@@ -29,7 +29,7 @@ static void open_all(struct rank *rank, struct buffers *b, const char *mode) {
 }
 
 static void close_all(struct rank *rank, struct buffers *b) {
-    buffers_close(b);
+    buffers_close(rank, b);
     rank_close(rank);
 }
 

@@ -72,7 +72,7 @@ static void pairs_body(struct rank *rank) {
             const size_t counts[9] = {0, 1, 1000, slice, slice + 1, 2 * slice, 3 * slice + 7, 3, 5};
             exchange(rank, &b, (struct message){place, dtype, counts[c], counts[c] * ls_dtype_nbytes(dtype)});
         }
-    buffers_close(&b);
+    buffers_close(rank, &b);
     rank_close(rank);
 }
 

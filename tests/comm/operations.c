@@ -1,0 +1,373 @@
+/* The table of operations: what each gives, against a serial loop over the ranks, and what it moves, against the formulas
+ * of collectives.c. */
+#include "tests/comm/operations.h"
+
+#include <string.h>
+
+#include "common/comm/comm_internal.h"
+#include "tests/comm/values.h"
+
+/* One call of one operation. */
+struct problem {
+    struct rank *rank;
+    struct buffers *b;
+    enum place place;
+    size_t count, nbytes; /* elements; bytes of as many */
+    ls_dtype dtype;
+    ls_reduce_op op;
+    int root;
+    bool in_place;
+};
+
+static size_t world_of(const struct problem *p) { return (size_t)p->rank->world_size; }
+static size_t rank_of(const struct problem *p) { return (size_t)p->rank->rank; }
+static bool is_root(const struct problem *p) { return p->rank->rank == p->root; }
+
+/* A guarded buffer with `parts` times count of this rank's values; and the check that a buffer holds some rank's. */
+static char *filled(const struct problem *p, size_t parts) {
+    char *buffer = guarded(p->rank, p->b, p->place, parts * p->nbytes);
+    fill_values(buffer, p->dtype, p->rank->rank, 0, parts * p->count);
+    return buffer;
+}
+
+static void check_values(const struct problem *p, const char *buffer, int of, size_t first, size_t count) {
+    struct rank *rank = p->rank;
+    fill_values(p->b->expected, p->dtype, of, first, count);
+    CHECK(memcmp(buffer, p->b->expected, count * ls_dtype_nbytes(p->dtype)) == 0);
+}
+
+static void check_reduced(const struct problem *p, const char *buffer, size_t first) {
+    struct rank *rank = p->rank;
+    fill_reduced(p->b->expected, p->dtype, p->op, rank->world_size, first, p->count);
+    CHECK(memcmp(buffer, p->b->expected, p->nbytes) == 0);
+}
+
+/* What the group is given for a buffer, and whether that worked. */
+static void *given(const struct problem *p, void *buffer) { return buffer_to_group(p->rank, p->b, buffer); }
+
+static bool done(const struct problem *p, ls_status status) {
+    if (status == LS_OK) buffers_from_group(p->rank, p->b);
+    return status == LS_OK;
+}
+
+/* --- one function per operation: runs it and checks what it wrote, and that it wrote nothing else ----------------- */
+
+static void check_all_reduce(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(done(p, ls_comm_all_reduce(rank->comm, rank->stream, given(p, buffer), p->count, p->dtype, p->op)));
+    check_reduced(p, buffer, 0);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+static void check_broadcast(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(done(p, ls_comm_broadcast(rank->comm, rank->stream, given(p, buffer), p->count, p->dtype, p->root)));
+    check_values(p, buffer, p->root, 0, p->count);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+static void check_reduce(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *buffer = filled(p, 1);
+    CHECK(done(p, ls_comm_reduce(rank->comm, rank->stream, given(p, buffer), p->count, p->dtype, p->op, p->root)));
+    if (is_root(p)) check_reduced(p, buffer, 0);
+    if (!is_root(p)) check_values(p, buffer, rank->rank, 0, p->count);
+    check_guards(rank, buffer, p->nbytes);
+}
+
+/* Where a gather or all_gather in place sends from: the rank's own place in the buffer that it receives in. */
+static char *filled_in_place(const struct problem *p) {
+    char *whole = guarded(p->rank, p->b, p->place, world_of(p) * p->nbytes);
+    memset(whole, 0, world_of(p) * p->nbytes);
+    fill_values(whole + rank_of(p) * p->nbytes, p->dtype, p->rank->rank, 0, p->count);
+    return whole;
+}
+
+static void check_gathered(const struct problem *p, const char *receive) {
+    for (size_t r = 0; r < world_of(p); r++) check_values(p, receive + r * p->nbytes, (int)r, 0, p->count);
+    check_guards(p->rank, receive, world_of(p) * p->nbytes);
+}
+
+static void check_all_gather(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *receive = p->in_place ? filled_in_place(p) : guarded_second(rank, p->b, world_of(p) * p->nbytes);
+    char *send = p->in_place ? receive + rank_of(p) * p->nbytes : filled(p, 1);
+    CHECK(done(p, ls_comm_all_gather(rank->comm, rank->stream, given(p, send), given(p, receive), p->count, p->dtype)));
+    check_gathered(p, receive);
+    check_values(p, send, rank->rank, 0, p->count);
+    if (!p->in_place) check_guards(rank, send, p->nbytes);
+}
+
+static void check_gather(const struct problem *p) {
+    struct rank *rank = p->rank;
+    bool in_place = p->in_place && is_root(p);
+    char *receive = in_place ? filled_in_place(p) : guarded_second(rank, p->b, world_of(p) * p->nbytes);
+    char *send = in_place ? receive + rank_of(p) * p->nbytes : filled(p, 1);
+    CHECK(done(p, ls_comm_gather(rank->comm, rank->stream, given(p, send), given(p, is_root(p) ? receive : NULL),
+                                 p->count, p->dtype, p->root)));
+    if (is_root(p)) check_gathered(p, receive);
+    check_values(p, send, rank->rank, 0, p->count);
+    if (!in_place) check_guards(rank, send, p->nbytes);
+}
+
+/* `part` of the send buffer has become the result, if in place; the rest is as it was. */
+static void check_sent_parts(const struct problem *p, const char *send, bool in_place) {
+    for (size_t part = 0; part < world_of(p); part++)
+        if (!in_place || part != rank_of(p))
+            check_values(p, send + part * p->nbytes, p->rank->rank, part * p->count, p->count);
+    check_guards(p->rank, send, world_of(p) * p->nbytes);
+}
+
+static void check_scatter(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *send = filled(p, world_of(p));
+    bool in_place = p->in_place && is_root(p);
+    char *receive = in_place ? send + rank_of(p) * p->nbytes : guarded_second(rank, p->b, p->nbytes);
+    CHECK(done(p, ls_comm_scatter(rank->comm, rank->stream, given(p, is_root(p) ? send : NULL), given(p, receive),
+                                  p->count, p->dtype, p->root)));
+    check_values(p, receive, p->root, rank_of(p) * p->count, p->count);
+    if (!in_place) check_guards(rank, receive, p->nbytes);
+    check_sent_parts(p, send, false); /* in place, the result is what was there */
+}
+
+static void check_reduce_scatter(const struct problem *p) {
+    struct rank *rank = p->rank;
+    char *send = filled(p, world_of(p));
+    char *receive = p->in_place ? send + rank_of(p) * p->nbytes : guarded_second(rank, p->b, p->nbytes);
+    CHECK(done(p, ls_comm_reduce_scatter(rank->comm, rank->stream, given(p, send), given(p, receive), p->count,
+                                         p->dtype, p->op)));
+    check_reduced(p, receive, rank_of(p) * p->count);
+    if (!p->in_place) check_guards(rank, receive, p->nbytes);
+    check_sent_parts(p, send, p->in_place);
+}
+
+static void check_barrier(const struct problem *p) {
+    struct rank *rank = p->rank;
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+}
+
+/* To the right, from the left; odd ranks receive first, so that no two wait for one another. */
+static void check_ring(const struct problem *p) {
+    struct rank *rank = p->rank;
+    int world = rank->world_size, right = (rank->rank + 1) % world, left = (rank->rank + world - 1) % world;
+    if (world == 1) return;
+    char *send = filled(p, 1), *receive = guarded_second(rank, p->b, p->nbytes);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == rank->rank % 2)
+            CHECK(done(p, ls_comm_send(rank->comm, rank->stream, given(p, send), p->count, p->dtype, right)));
+        else
+            CHECK(done(p, ls_comm_recv(rank->comm, rank->stream, given(p, receive), p->count, p->dtype, left)));
+    }
+    check_values(p, receive, left, 0, p->count);
+    check_values(p, send, rank->rank, 0, p->count);
+    check_guards(rank, receive, p->nbytes);
+    check_guards(rank, send, p->nbytes);
+}
+
+/* --- what each slice of them moves: the formulas at the top of collectives.c -------------------------------------- */
+
+/* `n` bytes to or from each of the other ranks. */
+static void all_send_to_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->sent_messages += others;
+    t->received_messages += others;
+    t->sent_bytes += others * n;
+    t->received_bytes += others * n;
+}
+
+static void root_sends(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->sent_messages += is_root(p) ? others : 0;
+    t->sent_bytes += is_root(p) ? others * n : 0;
+    t->received_messages += is_root(p) ? 0 : 1;
+    t->received_bytes += is_root(p) ? 0 : n;
+}
+
+static void root_receives(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    (void)one_round;
+    size_t others = world_of(p) - 1;
+    t->received_messages += is_root(p) ? others : 0;
+    t->received_bytes += is_root(p) ? others * n : 0;
+    t->sent_messages += is_root(p) ? 0 : 1;
+    t->sent_bytes += is_root(p) ? 0 : n;
+}
+
+/* Message by message: `from` sends `n` bytes to `to`. */
+static void moves(const struct problem *p, struct ls_comm_traffic *t, size_t from, size_t to, size_t n) {
+    if (from == to || n == 0) return;
+    t->sent_messages += from == rank_of(p);
+    t->sent_bytes += from == rank_of(p) ? n : 0;
+    t->received_messages += to == rank_of(p);
+    t->received_bytes += to == rank_of(p) ? n : 0;
+}
+
+/* The bytes of rank r's share of n: cut at cache lines. */
+static size_t share_of(const struct problem *p, size_t n, size_t r) {
+    size_t elements = n / ls_dtype_nbytes(p->dtype), share = (elements + world_of(p) - 1) / world_of(p);
+    size_t lines = (share * ls_dtype_nbytes(p->dtype) + 63) / 64, begin = r * lines * 64;
+    return begin >= n ? 0 : n - begin < lines * 64 ? n - begin : lines * 64;
+}
+
+static void reduced_on_root(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    if (one_round) {
+        root_receives(p, t, n, one_round);
+        return;
+    }
+    for (size_t owner = 0; owner < world_of(p); owner++) {
+        for (size_t from = 0; from < world_of(p); from++) moves(p, t, from, owner, share_of(p, n, owner));
+        moves(p, t, owner, (size_t)p->root, share_of(p, n, owner));
+    }
+}
+
+static void reduced_on_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {
+    if (one_round) {
+        all_send_to_all(p, t, n, one_round);
+        return;
+    }
+    for (size_t owner = 0; owner < world_of(p); owner++)
+        for (size_t other = 0; other < world_of(p); other++) {
+            moves(p, t, other, owner, share_of(p, n, owner));
+            moves(p, t, owner, other, share_of(p, n, owner));
+        }
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static const struct operation {
+    const char *name;
+    void (*check)(const struct problem *p);
+    void (*moved)(const struct problem *p, struct ls_comm_traffic *t, size_t slice_nbytes, bool one_round);
+    bool reduces, rooted, can_be_in_place;
+    bool root_publishes; /* root alone; else all do */
+    bool whole;          /* publishes a part for each rank */
+    bool for_gpus;       /* among host memory: test_send_recv.c */
+} operations[] = {
+    {.name = "all_reduce", .check = check_all_reduce, .moved = reduced_on_all, .reduces = true},
+    {.name = "broadcast", .check = check_broadcast, .moved = root_sends, .rooted = true, .root_publishes = true},
+    {.name = "reduce", .check = check_reduce, .moved = reduced_on_root, .reduces = true, .rooted = true},
+    {.name = "all_gather", .check = check_all_gather, .moved = all_send_to_all, .can_be_in_place = true},
+    {.name = "reduce_scatter",
+     .check = check_reduce_scatter,
+     .moved = all_send_to_all,
+     .reduces = true,
+     .can_be_in_place = true,
+     .whole = true},
+    {.name = "gather", .check = check_gather, .moved = root_receives, .rooted = true, .can_be_in_place = true},
+    {.name = "scatter",
+     .check = check_scatter,
+     .moved = root_sends,
+     .rooted = true,
+     .can_be_in_place = true,
+     .root_publishes = true,
+     .whole = true},
+    {.name = "barrier", .check = check_barrier},
+    {.name = "send and recv", .check = check_ring, .for_gpus = true},
+};
+
+static size_t parts_of(const struct operation *operation, int world_size) {
+    return operation->whole ? (size_t)world_size : 1;
+}
+
+/* Columns of one staged slice, or 0 if nothing is staged. */
+static size_t staged_columns(const struct operation *operation, const struct problem *p) {
+    bool staged = false;
+    for (int r = 0; r < p->rank->world_size; r++)
+        if (!operation->root_publishes || r == p->root) staged = staged || !is_shared(p->place, r);
+    if (p->rank->crew) staged = false; /* threads see every buffer where it lies */
+    size_t line = LS_CACHE_LINE_BYTES / ls_dtype_nbytes(p->dtype);
+    size_t columns = LS_STAGE_BYTES / parts_of(operation, p->rank->world_size) / ls_dtype_nbytes(p->dtype);
+    return staged ? columns / line * line : 0;
+}
+
+static void expect_traffic(const struct operation *operation, const struct problem *p, struct ls_comm_traffic *t) {
+    t->operations++;
+    if (p->count == 0 || p->rank->world_size == 1 || !operation->moved) return;
+    bool one_round = parts_of(operation, p->rank->world_size) * p->nbytes <= LS_EAGER_BYTES;
+    size_t columns = one_round ? 0 : staged_columns(operation, p);
+    if (columns == 0) columns = p->count;
+    for (size_t first = 0; first < p->count; first += columns) {
+        size_t count = p->count - first < columns ? p->count - first : columns;
+        operation->moved(p, t, count * ls_dtype_nbytes(p->dtype), one_round);
+    }
+}
+
+/* On GPUs operations are counted, and NCCL's messages are its own business. */
+static void run_on_gpu(const struct operation *operation, const struct problem *p) {
+    struct rank *rank = p->rank;
+    struct ls_comm_traffic before, after;
+    ls_comm_traffic_read(rank->comm, &before);
+    operation->check(p);
+    ls_comm_traffic_read(rank->comm, &after);
+    uint64_t calls = !operation->for_gpus ? 1 : rank->world_size > 1 ? 2 : 0;
+    CHECK(after.operations - before.operations == calls);
+    if (strcmp(ls_comm_backend(rank->comm), "nccl") == 0) CHECK(after.sent_bytes == 0 && after.received_messages == 0);
+}
+
+static void run_problem(const struct operation *operation, const struct problem *p) {
+    struct rank *rank = p->rank;
+    struct ls_comm_traffic expected, traffic;
+    ls_comm_traffic_read(rank->comm, &expected);
+    expect_traffic(operation, p, &expected);
+    operation->check(p);
+    ls_comm_traffic_read(rank->comm, &traffic);
+    CHECK(traffic.operations == expected.operations);
+    CHECK(traffic.sent_messages == expected.sent_messages && traffic.received_messages == expected.received_messages);
+    CHECK(traffic.sent_bytes == expected.sent_bytes && traffic.received_bytes == expected.received_bytes);
+}
+
+/* Nothing, one, odd, the most that goes in one round, one more, several slices (GPUs: less, for the CPU does their
+ * work). */
+enum { COUNTS = 6, GPU_COUNT = OPERATIONS_GPU_COUNT };
+static void choose_counts(size_t counts[COUNTS], const struct operation *operation, const struct problem *p) {
+    size_t unit = parts_of(operation, p->rank->world_size) * ls_dtype_nbytes(p->dtype);
+    size_t limit = LS_EAGER_BYTES / unit, slices = p->b->on_gpu ? GPU_COUNT : 2 * LS_STAGE_BYTES / unit + 5;
+    const size_t chosen[COUNTS] = {0, 1, 7, limit, limit + 1, slices};
+    memcpy(counts, chosen, sizeof chosen);
+}
+
+/* Every place in and out of place; the root goes round. On GPUs ranks' places are alike, and either in or out. */
+static void run_problems(const struct operation *operation, struct problem *p) {
+    bool gpu = p->b->on_gpu;
+    for (enum place place = PRIVATE; place < (gpu ? MIXED : PLACE_COUNT); place++)
+        for (int in_place = 0; in_place <= operation->can_be_in_place; in_place++) {
+            if (gpu && operation->can_be_in_place && in_place != (int)(p->count + place) % 2) continue;
+            p->place = place;
+            p->in_place = in_place;
+            p->root = operation->rooted ? (p->root + 1) % p->rank->world_size : 0;
+            (gpu ? run_on_gpu : run_problem)(operation, p);
+        }
+}
+
+/* Several slices take long, so not every type goes through with every number of ranks. */
+static bool is_chosen(const struct operation *operation, int world_size, size_t c, ls_dtype dtype, ls_reduce_op op) {
+    if (!operation->reduces && op != LS_REDUCE_SUM) return false;
+    if (c < COUNTS - 1) return true;
+    bool typed = dtype == LS_FP32 || (int)dtype == 1 + world_size % (LS_DTYPE_COUNT - 1);
+    return typed && (!operation->reduces || op == (ls_reduce_op)((world_size + (int)dtype) % LS_REDUCE_OP_COUNT));
+}
+
+static void run_operation(struct rank *rank, struct buffers *b, const struct operation *operation) {
+    struct problem p = {.rank = rank, .b = b};
+    size_t counts[COUNTS];
+    for (ls_dtype dtype = LS_FP32; dtype < LS_DTYPE_COUNT; dtype++) {
+        p.dtype = dtype;
+        choose_counts(counts, operation, &p);
+        for (size_t c = 0; c < COUNTS; c++)
+            for (ls_reduce_op op = LS_REDUCE_SUM; op < LS_REDUCE_OP_COUNT; op++) {
+                if (!is_chosen(operation, rank->world_size, c, dtype, op)) continue;
+                p.count = counts[c];
+                p.nbytes = counts[c] * ls_dtype_nbytes(dtype);
+                p.op = op;
+                run_problems(operation, &p);
+            }
+    }
+}
+
+void run_operations(struct rank *rank, struct buffers *b) {
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
+        if (b->on_gpu || !operations[i].for_gpus) run_operation(rank, b, &operations[i]);
+}

@@ -16,54 +16,58 @@ extern "C" {
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-enum cudaError {
-    cudaSuccess = 0,
-    cudaErrorInvalidValue = 1,
-    cudaErrorMemoryAllocation = 2,
-    cudaErrorInitializationError = 3,
-    cudaErrorInvalidConfiguration = 9,
-    cudaErrorInvalidMemcpyDirection = 21,
-    cudaErrorInsufficientDriver = 35,
-    cudaErrorDevicesUnavailable = 46,
-    cudaErrorInvalidDeviceFunction = 98,
-    cudaErrorNoDevice = 100,
-    cudaErrorInvalidDevice = 101,
-    cudaErrorNoKernelImageForDevice = 209,
-    cudaErrorECCUncorrectable = 214,
-    cudaErrorDeviceAlreadyInUse = 216,
-    cudaErrorNvlinkUncorrectable = 220,
-    cudaErrorContained = 226,
-    cudaErrorOperatingSystem = 304,
-    cudaErrorInvalidResourceHandle = 400,
-    cudaErrorIllegalState = 401,
-    cudaErrorNotReady = 600,
-    cudaErrorIllegalAddress = 700,
-    cudaErrorLaunchTimeout = 702,
-    cudaErrorPeerAccessAlreadyEnabled = 704,
-    cudaErrorContextIsDestroyed = 709,
-    cudaErrorAssert = 710,
-    cudaErrorHostMemoryAlreadyRegistered = 712,
-    cudaErrorHostMemoryNotRegistered = 713,
-    cudaErrorHardwareStackError = 714,
-    cudaErrorIllegalInstruction = 715,
-    cudaErrorMisalignedAddress = 716,
-    cudaErrorInvalidAddressSpace = 717,
-    cudaErrorInvalidPc = 718,
-    cudaErrorLaunchFailure = 719,
-    cudaErrorNotSupported = 801,
-    cudaErrorSystemNotReady = 802,
-    cudaErrorSystemDriverMismatch = 803,
-    cudaErrorStreamCaptureUnsupported = 900,
-    cudaErrorStreamCaptureInvalidated = 901,
-    cudaErrorStreamCaptureMerge = 902,
-    cudaErrorStreamCaptureUnmatched = 903,
-    cudaErrorStreamCaptureUnjoined = 904,
-    cudaErrorStreamCaptureIsolation = 905,
-    cudaErrorCapturedEvent = 907,
-    cudaErrorStreamCaptureWrongThread = 908,
-    cudaErrorExternalDevice = 911,
-    cudaErrorUnknown = 999
-};
+/* X(name without "cuda", number, what CUDA says of it) */
+#define CUDA_ON_CPU_ERRORS(X)                                                                                          \
+    X(Success, 0, "no error")                                                                                          \
+    X(ErrorInvalidValue, 1, "invalid argument")                                                                        \
+    X(ErrorMemoryAllocation, 2, "out of memory")                                                                       \
+    X(ErrorInitializationError, 3, "initialization error")                                                             \
+    X(ErrorInvalidConfiguration, 9, "invalid configuration argument")                                                  \
+    X(ErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                            \
+    X(ErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")                     \
+    X(ErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")                                \
+    X(ErrorInvalidDeviceFunction, 98, "invalid device function")                                                       \
+    X(ErrorNoDevice, 100, "no CUDA-capable device is detected")                                                        \
+    X(ErrorInvalidDevice, 101, "invalid device ordinal")                                                               \
+    X(ErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                    \
+    X(ErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                                               \
+    X(ErrorDeviceAlreadyInUse, 216, "exclusive-thread device already in use by a different thread")                    \
+    X(ErrorNvlinkUncorrectable, 220, "uncorrectable NVLink error detected during the execution")                       \
+    X(ErrorContained, 226, "Invalid access of peer GPU memory over nvlink or a hardware error")                        \
+    X(ErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")                               \
+    X(ErrorInvalidResourceHandle, 400, "invalid resource handle")                                                      \
+    X(ErrorIllegalState, 401, "the operation cannot be performed in the present state")                                \
+    X(ErrorNotReady, 600, "device not ready")                                                                          \
+    X(ErrorIllegalAddress, 700, "an illegal memory access was encountered")                                            \
+    X(ErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                              \
+    X(ErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                                            \
+    X(ErrorContextIsDestroyed, 709, "context is destroyed")                                                            \
+    X(ErrorAssert, 710, "device-side assert triggered")                                                                \
+    X(ErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")            \
+    X(ErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")                  \
+    X(ErrorHardwareStackError, 714, "hardware stack error")                                                            \
+    X(ErrorIllegalInstruction, 715, "an illegal instruction was encountered")                                          \
+    X(ErrorMisalignedAddress, 716, "misaligned address")                                                               \
+    X(ErrorInvalidAddressSpace, 717, "operation not supported on global/shared address space")                         \
+    X(ErrorInvalidPc, 718, "invalid program counter")                                                                  \
+    X(ErrorLaunchFailure, 719, "unspecified launch failure")                                                           \
+    X(ErrorNotSupported, 801, "operation not supported")                                                               \
+    X(ErrorSystemNotReady, 802, "system not yet initialized")                                                          \
+    X(ErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination")               \
+    X(ErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                          \
+    X(ErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")                   \
+    X(ErrorStreamCaptureMerge, 902, "operation would result in a merge of separate capture sequences")                 \
+    X(ErrorStreamCaptureUnmatched, 903, "capture was not ended in the same stream as it began")                        \
+    X(ErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                           \
+    X(ErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                     \
+    X(ErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream")              \
+    X(ErrorStreamCaptureWrongThread, 908, "attempt to terminate a thread-local capture sequence from another thread")  \
+    X(ErrorExternalDevice, 911, "an async error has occurred in external entity outside of CUDA")                      \
+    X(ErrorUnknown, 999, "unknown error")
+
+#define CUDA_ON_CPU_ERROR(name, number, text) cuda##name = (number),
+enum cudaError { CUDA_ON_CPU_ERRORS(CUDA_ON_CPU_ERROR) };
+#undef CUDA_ON_CPU_ERROR
 typedef enum cudaError cudaError_t;
 
 enum cudaMemcpyKind {

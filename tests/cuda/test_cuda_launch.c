@@ -68,23 +68,6 @@ static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(NO_STATE) {
     expect_reversed(1024);
 }
 
-static void a_fault_can_be_planted_in_a_kernel(NO_STATE) {
-    struct selftest_geometry one = {{1, 1, 1}, {1, 1, 1}};
-    int x[9] = {0}, *memory = device_array(sizeof x);
-    cuda_on_cpu_reset_faults("kernel:2:700");
-    ok(selftest_chain(NULL, 8, memory));
-    ok(cudaDeviceSynchronize());
-    assert_int_equal(selftest_chain(NULL, 4, memory), cudaSuccess); /* fails later */
-    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-    assert_int_equal(selftest_nothing(NULL, one), cudaErrorIllegalAddress);
-    roomy_machine(1, "eager");
-    cuda_on_cpu_reset_faults("cudaLaunchKernelEx:2:98");
-    ok(selftest_nothing(NULL, one));
-    assert_int_equal(selftest_nothing(NULL, one), cudaErrorInvalidDeviceFunction);
-    ok(selftest_nothing(NULL, one));
-    ok(cudaDeviceSynchronize());
-}
-
 static void a_pointer_that_no_gpu_can_follow_breaks_the_device(NO_STATE) {
     float in[32] = {0}, *out = device_array(sizeof in);
     stderr_begin();
@@ -181,42 +164,15 @@ static void arguments_are_values_of_the_time_of_the_launch(NO_STATE) {
     assert_memory_equal(got.list, values.list, sizeof got.list);
 }
 
-static void a_graph_repeats_its_kernels(NO_STATE) {
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    double in[64], out, *device_in = device_array(sizeof in), *device_out = device_array(sizeof out);
-    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    ok(selftest_block_sums(stream, 1, 64, device_in, device_out));
-    ok(cudaStreamEndCapture(stream, &graph));
-    ok(cudaGraphInstantiate(&exec, graph, 0));
-    unsigned long before = cuda_on_cpu_kernels_run();
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 64; i++) in[i] = i * round;
-        ok(cudaMemcpy(device_in, in, sizeof in, cudaMemcpyHostToDevice));
-        ok(cudaGraphLaunch(exec, stream));
-        ok(cudaStreamSynchronize(stream));
-        from_device(&out, device_out, sizeof out);
-        assert_true(out == 2016.0 * round);
-    }
-    assert_int_equal(cuda_on_cpu_kernels_run(), before + 3);
-    ok(cudaGraphExecDestroy(exec));
-    ok(cudaGraphDestroy(graph));
-    ok(cudaStreamDestroy(stream));
-}
-
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_kernel_that_cannot_end_breaks_its_device_and_says_why),
-        TEST(a_fault_can_be_planted_in_a_kernel),
         TEST(a_pointer_that_no_gpu_can_follow_breaks_the_device),
         TEST(a_stack_that_overflows_is_a_crash),
         TEST(a_launch_is_checked_as_cuda_does),
         TEST(arguments_are_values_of_the_time_of_the_launch),
-        TEST(a_graph_repeats_its_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include <nvtx3/nvToolsExt.h>
-
 #include "tests/cuda/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
@@ -47,60 +45,6 @@ static float get(const float *from) {
 }
 
 static void set_flag(void *flag) { *(int *)flag = 1; }
-
-/* --- the machine -------------------------------------------------------------------------------------------------- */
-
-static void a_machine_may_lack_everything(NO_STATE) {
-    int count = -1, version = -1;
-    machine(0, "eager");
-    FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
-    assert_int_equal(count, 0);
-    FAILS(cudaErrorNoDevice, cudaSetDevice(0));
-    OK(cudaDriverGetVersion(&version));
-    assert_int_equal(version, CUDART_VERSION);
-
-    machine(2, "eager");
-    setenv("CUDA_ON_CPU_DRIVER", "none", 1);
-    FAILS(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
-    OK(cudaDriverGetVersion(&version));
-    assert_int_equal(version, 0);
-
-    machine(2, "eager");
-    setenv("CUDA_ON_CPU_DRIVER", "old", 1);
-    FAILS(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
-    OK(cudaDriverGetVersion(&version));
-    assert_in_range(version, 1, CUDART_VERSION - 1);
-}
-
-static void visible_devices_count(NO_STATE) {
-    int count = 0;
-    char first[16], second[16];
-    machine(4, "eager");
-    setenv("CUDA_VISIBLE_DEVICES", "3,1,7,0", 1);
-    OK(cudaGetDeviceCount(&count));
-    assert_int_equal(count, 2); /* 7 ends the list */
-    OK(cudaDeviceGetPCIBusId(first, sizeof first, 0));
-    OK(cudaDeviceGetPCIBusId(second, sizeof second, 1));
-    assert_string_equal(first, "0000:04:00.0");
-    assert_string_equal(second, "0000:02:00.0");
-    FAILS(cudaErrorInvalidDevice, cudaSetDevice(2));
-    OK(cudaSetDevice(1));
-
-    machine(4, "eager");
-    setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    FAILS(cudaErrorNoDevice, cudaGetDeviceCount(&count));
-}
-
-static void a_device_says_what_it_is(NO_STATE) {
-    struct cudaDeviceProp prop;
-    machine(1, "eager");
-    OK(cudaGetDeviceProperties(&prop, 0));
-    assert_string_equal(prop.name, "CUDA on the CPU");
-    assert_int_equal(prop.major, 9);
-    assert_int_equal(prop.totalGlobalMem, MACHINE_NBYTES);
-    assert_int_equal(prop.multiProcessorCount, 4);
-    FAILS(cudaErrorInvalidDevice, cudaGetDeviceProperties(&prop, 1));
-}
 
 /* --- order -------------------------------------------------------------------------------------------------------- */
 
@@ -282,24 +226,8 @@ static void copies_stay_inside_of_their_memory(NO_STATE) {
     FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, NULL));
 }
 
-static void nvtx_ranges_are_remembered(NO_STATE) {
-    cuda_on_cpu_restart();
-    assert_int_equal(nvtxRangePop(), -1);
-    assert_int_equal(nvtxRangePushA("step"), 0);
-    assert_int_equal(nvtxRangePushA("forward"), 1);
-    assert_int_equal(cuda_on_cpu_open_ranges(), 2);
-    assert_int_equal(nvtxRangePop(), 1);
-    assert_int_equal(nvtxRangePop(), 0);
-    assert_int_equal(cuda_on_cpu_open_ranges(), 0);
-    assert_int_equal(cuda_on_cpu_ranges(NULL), 2);
-    assert_int_equal(cuda_on_cpu_ranges("forward"), 1);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_machine_may_lack_everything),
-        cmocka_unit_test(visible_devices_count),
-        cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(shuffled_work_waits_for_the_host),
         cmocka_unit_test(a_wait_orders_streams),
         cmocka_unit_test(a_wait_is_for_the_record_before_it),
@@ -308,7 +236,6 @@ int main(void) {
         cmocka_unit_test(a_destroyed_stream_finishes),
         cmocka_unit_test(pageable_memory_is_staged_and_pinned_is_not),
         cmocka_unit_test(copies_stay_inside_of_their_memory),
-        cmocka_unit_test(nvtx_ranges_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

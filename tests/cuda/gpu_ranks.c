@@ -13,6 +13,11 @@ const struct gpu_path gpu_paths[] = {
     {.name = NULL},
 };
 
+void run_on_gpu_paths(void (*body)(struct rank *rank), int world_size) {
+    for (const struct gpu_path *path = gpu_paths; path->name; path++)
+        run_good_ranks_on(path->backend, world_size, body, path);
+}
+
 ls_status gpu_rank_open(struct rank *rank, int gpu, const char *allreduce, double timeout_s) {
     char count[16];
     snprintf(count, sizeof count, "%d", FAKE_RANKS);

@@ -15,6 +15,9 @@ struct gpu_path {
 };
 extern const struct gpu_path gpu_paths[];
 
+/* run_good_ranks_on each of them, which is the ranks' argument. */
+void run_on_gpu_paths(void (*body)(struct rank *rank), int world_size);
+
 /* Opens GPU `gpu` (FAKE_RANKS of them, unless the environment says otherwise) and the group; the group's status. */
 ls_status gpu_rank_open(struct rank *rank, int gpu, const char *allreduce, double timeout_s);
 

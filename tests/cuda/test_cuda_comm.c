@@ -18,8 +18,7 @@ static void operations_body(struct rank *rank) {
 }
 
 static void every_operation_is_exact(NO_STATE) {
-    for (const struct gpu_path *path = gpu_paths; path->name; path++)
-        for (int world = 1; world <= MAX_WORLD; world++) run_good_ranks_on(path->backend, world, operations_body, path);
+    for (int world = 1; world <= MAX_WORLD; world++) run_on_gpu_paths(operations_body, world);
 }
 
 int main(void) {

@@ -22,11 +22,6 @@
 #define GRACE_S 25.0
 #define RANKS 3
 
-static void on_all_paths(void (*body)(struct rank *rank), int world) {
-    for (const struct gpu_path *path = gpu_paths; path->name; path++)
-        run_good_ranks_on(path->backend, world, body, path);
-}
-
 /* --- who shares a GPU --------------------------------------------------------------------------------------------- */
 
 static void distinct_body(struct rank *rank) {
@@ -209,7 +204,7 @@ static void other_stream_body(struct rank *rank) {
 
 static void calls_that_cannot_be_right_are_refused(NO_STATE) {
     run_good_ranks(2, two_paths_body, NULL);
-    on_all_paths(twice_body, 2);
+    run_on_gpu_paths(twice_body, 2);
     run_good_ranks(2, cpu_body, NULL);
     run_good_ranks(2, not_attached_body, NULL);
     run_good_ranks(2, other_stream_body, &gpu_paths[2]);

@@ -12,11 +12,6 @@
 #define RANKS 3
 #define COUNT 3000
 
-static void on_all_paths(void (*body)(struct rank *rank), int world) {
-    for (const struct gpu_path *path = gpu_paths; path->name; path++)
-        run_good_ranks_on(path->backend, world, body, path);
-}
-
 /* --- both kinds of memory ----------------------------------------------------------------------------------------- */
 
 /* Memory of the host goes through the same group, numbered with the rest. */
@@ -48,7 +43,7 @@ static void both_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void memory_of_the_host_goes_on_as_before(NO_STATE) { on_all_paths(both_body, RANKS); }
+static void memory_of_the_host_goes_on_as_before(NO_STATE) { run_on_gpu_paths(both_body, RANKS); }
 
 /* --- the same bits as on the CPU -----------------------------------------------------------------------------------
  */
@@ -159,7 +154,7 @@ static void poor_body(struct rank *rank) {
 }
 
 static void the_device_pays_for_the_groups_memory(NO_STATE) {
-    on_all_paths(memory_body, 2);
+    run_on_gpu_paths(memory_body, 2);
     run_good_ranks(RANKS, poor_body, &gpu_paths[0]);
     run_good_ranks(RANKS, poor_body, &gpu_paths[2]);
     run_good_ranks(RANKS, poor_body, NULL);

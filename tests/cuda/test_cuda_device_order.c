@@ -10,6 +10,7 @@
 #include "tests/base/scratch.h"
 #include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
+#include "tests/device/modes.h"
 
 #define COUNT 8
 #define STEPS 3
@@ -23,31 +24,21 @@ struct relay {
     ls_event *doubled, *copied, *added;
 };
 
-static ls_event *new_event(const char *name) {
-    ls_event *event;
-    assert_int_equal(ls_event_create(&event, name), LS_OK);
-    return event;
-}
-
-static void wait_for(ls_stream *stream, ls_event *event) { ls_stream_wait_event(stream, event); }
-
-static void record(ls_event *event, ls_stream *stream) { ls_event_record(event, stream); }
-
 static void run_steps(struct relay *relay) {
     ls_stream *first = gpu_stream(&relay->gpus, 0, LS_STREAM_COMPUTE);
     ls_stream *comm = gpu_stream(&relay->gpus, 1, LS_STREAM_COMM),
               *second = gpu_stream(&relay->gpus, 1, LS_STREAM_COMPUTE);
     for (int step = 0; step < STEPS; step++) {
-        wait_for(first, relay->copied); /* x may be changed again */
+        ls_stream_wait_event(first, relay->copied); /* x may be changed again */
         ls_scale(first, relay->x, 2, COUNT);
-        record(relay->doubled, first);
-        wait_for(comm, relay->doubled);
-        wait_for(comm, relay->added); /* y may be changed again */
+        ls_event_record(relay->doubled, first);
+        ls_stream_wait_event(comm, relay->doubled);
+        ls_stream_wait_event(comm, relay->added); /* y may be changed again */
         ls_copy(comm, relay->y, relay->x, COUNT * sizeof(float));
-        record(relay->copied, comm);
-        wait_for(second, relay->copied);
+        ls_event_record(relay->copied, comm);
+        ls_stream_wait_event(second, relay->copied);
         ls_reduce_add(second, relay->sum, (const float *const[]){relay->y}, 1, COUNT);
-        record(relay->added, second);
+        ls_event_record(relay->added, second);
     }
 }
 

@@ -1,5 +1,5 @@
-/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation, the
- * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
+/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation,
+ * checkpoints, the optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
  * test is a process of its own. */
 #include <math.h>
 #include <stdio.h>
@@ -11,10 +11,12 @@
 #include "common/train/step_graph.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
 #include "tests/cuda/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/nn/models.h"
+#include "tests/train/small_run.h"
 #include "tests/train/trainer.h"
 
 static const struct repetition small = {"", "mlp:784,32,10", 64, 30, LS_SGD, 0.1, 0.9};
@@ -57,15 +59,6 @@ static void a_step_waits_for_nothing(NO_STATE) {
 
 /* --- weights and evaluation -------------------------------------------------------------------------------------- */
 
-static void expect_same_files(const char *left, const char *right) {
-    size_t left_nbytes, right_nbytes;
-    void *left_data = scratch_read(left, &left_nbytes), *right_data = scratch_read(right, &right_nbytes);
-    assert_int_equal(left_nbytes, right_nbytes);
-    assert_memory_equal(left_data, right_data, left_nbytes);
-    free(left_data);
-    free(right_data);
-}
-
 static void weights_travel_through_files(NO_STATE) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     ls_model *on_gpu = make_model(gpu, "convnet", 2, 5), *on_cpu = make_model(cpu, "convnet", 2, 5);
@@ -76,12 +69,12 @@ static void weights_travel_through_files(NO_STATE) {
     assert_true(gpu_hash == cpu_hash);
     assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu"), ""), LS_OK);
     assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu"), ""), LS_OK);
-    expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
+    assert_true(same_files(scratch_path("gpu"), scratch_path("cpu")));
     assert_int_equal(ls_model_init(on_cpu, 6), LS_OK);
     assert_int_equal(ls_weights_save(on_cpu, scratch_path("cpu"), ""), LS_OK);
     assert_int_equal(ls_weights_load(on_gpu, scratch_path("cpu"), false), LS_OK);
     assert_int_equal(ls_weights_save(on_gpu, scratch_path("gpu"), ""), LS_OK);
-    expect_same_files(scratch_path("gpu"), scratch_path("cpu"));
+    assert_true(same_files(scratch_path("gpu"), scratch_path("cpu")));
     ls_model_destroy(on_gpu);
     ls_model_destroy(on_cpu);
     ls_device_close(gpu);
@@ -106,6 +99,39 @@ static void an_evaluation_counts_as_on_the_cpu(NO_STATE) {
     assert_true(fabs(result.accuracy * (double)count - (double)on_cpu_right) <= 1e-6);
     trainer_close(&t);
     ls_model_destroy(on_cpu);
+    ls_device_close(gpu);
+    close_empty_device(cpu);
+}
+
+/* --- checkpoints: resumed, they give the bits of a run without a break, on GPU and CPU --------------------------------- */
+
+/* Trains to step `steps` and saves; `resume` may be NULL. */
+static void train_to(ls_device *device, int64_t steps, const char *resume, const char *save) {
+    const struct repetition adam = {"", "mlp:784,16,10", 64, steps, LS_ADAM, 1e-3, 0};
+    struct trainer t = trainer_open(&adam, device);
+    ls_train_result result;
+    assert_int_equal(ls_model_init(t.model, resume ? 9 : 0), LS_OK);
+    t.options.resume = resume;
+    t.options.save = save;
+    t.options.evaluate = false;
+    stderr_begin();
+    assert_int_equal(trainer_train(&t, &result), LS_OK);
+    stderr_end();
+    assert_int_equal(result.steps, steps);
+    trainer_close(&t);
+}
+
+static void a_gpus_checkpoint_goes_on_anywhere(NO_STATE) {
+    ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
+    train_to(gpu, 9, NULL, scratch_path("whole"));
+    train_to(gpu, 4, NULL, scratch_path("part"));
+    train_to(gpu, 9, scratch_path("part"), scratch_path("again"));
+    assert_true(same_files(scratch_path("whole"), scratch_path("again")));
+    /* to a CPU device, which has nothing left to train, and back */
+    train_to(cpu, 9, scratch_path("whole"), scratch_path("cpu"));
+    assert_true(same_files(scratch_path("whole"), scratch_path("cpu")));
+    train_to(gpu, 9, scratch_path("cpu"), scratch_path("back"));
+    assert_true(same_files(scratch_path("whole"), scratch_path("back")));
     ls_device_close(gpu);
     close_empty_device(cpu);
 }
@@ -261,6 +287,7 @@ int main(void) {
         APART(a_step_waits_for_nothing, ""),
         APART(weights_travel_through_files, ""),
         APART(an_evaluation_counts_as_on_the_cpu, ""),
+        APART(a_gpus_checkpoint_goes_on_anywhere, ""),
         APART(updates_have_the_bits_of_the_cpu, ""),
         APART(batches_are_pinned_if_the_options_say_so, ""),
         APART(profilers_see_the_phases, ""),

@@ -1,5 +1,5 @@
-/* The table of operations: what each gives, against a serial loop over the ranks, and what it moves, against the formulas
- * of collectives.c. */
+/* The table of operations: what each gives, against a serial loop over the ranks, and what it moves, against the
+ * formulas of collectives.c. */
 #include "tests/comm/operations.h"
 
 #include <string.h>

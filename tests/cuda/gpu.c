@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 
 /* --- devices ----------------------------------------------------------------------------------------------------- */
@@ -92,6 +92,11 @@ static void apply(const char *settings) {
 
 static FILE *said;
 
+struct apart {
+    const char *settings;
+    void (*body)(void **state);
+};
+
 /* A run of cmocka inside of a test's child: a failed assertion ends this run, not the parent's. */
 static int run_apart(void *argument) {
     const struct apart *apart = argument;
@@ -114,11 +119,6 @@ void in_own_process(const char *settings, void (*body)(void **state)) {
     text[fread(text, 1, sizeof text - 1, said)] = '\0';
     fclose(said);
     if (status != 0) fail_msg("the process of this test ended with %d; it said:\n%s", status, text);
-}
-
-void run_row_apart(void **state) {
-    const struct apart *row = *state;
-    in_own_process(row->settings, row->body);
 }
 
 /* --- which GPU --------------------------------------------------------------------------------------------------- */

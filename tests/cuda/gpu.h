@@ -59,12 +59,10 @@ bool gpu_may_round(const char *how);
  * before. */
 void in_own_process(const char *settings, void (*body)(void **state));
 
-/* The same as a row of a table of tests. */
-#define APART(test, settings) TEST_ROW(#test " " settings, run_row_apart, (&(struct apart){settings, test}))
-struct apart {
-    const char *settings;
-    void (*body)(void **state);
-};
-void run_row_apart(void **state);
+/* A test that runs there: APART("CUDA_ON_CPU_DEVICES=2", it_trains) { ... } */
+#define APART(settings, name)                                                                                          \
+    TEST_CASE(in_##name);                                                                                              \
+    TEST(name) { in_own_process(settings, in_##name); }                                                                \
+    TEST_CASE(in_##name)
 
 #endif

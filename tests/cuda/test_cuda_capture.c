@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -66,7 +66,7 @@ static void count(void *number) { ++*(int *)number; }
 
 /* --- what works --------------------------------------------------------------------------------------------------- */
 
-static void a_graph_runs_at_each_launch_only(NO_STATE) {
+TEST(a_graph_runs_at_each_launch_only) {
     struct bench bench = new_bench("eager");
     int runs = 0;
     begin(&bench);
@@ -121,7 +121,7 @@ static int forks_and_joins(int seed, int joins) {
     return bench.x[0] == 1;
 }
 
-static void captured_events_order_the_nodes(NO_STATE) {
+TEST(captured_events_order_the_nodes) {
     int joined = 0, unjoined = 0;
     for (int seed = 0; seed < 40; seed++) {
         joined += forks_and_joins(seed, 1);
@@ -131,7 +131,7 @@ static void captured_events_order_the_nodes(NO_STATE) {
     assert_in_range(unjoined, 1, 39);
 }
 
-static void launches_of_one_graph_follow_one_another(NO_STATE) {
+TEST(launches_of_one_graph_follow_one_another) {
     for (int seed = 0; seed < 20; seed++) {
         char streams[32];
         snprintf(streams, sizeof streams, "shuffle:%d", seed);
@@ -147,7 +147,7 @@ static void launches_of_one_graph_follow_one_another(NO_STATE) {
     }
 }
 
-static void others_may_work_during_a_capture(NO_STATE) {
+TEST(others_may_work_during_a_capture) {
     struct bench bench = new_bench("shuffle:1");
     begin(&bench);
     copy(bench.b, bench.d, &bench.x[5]); /* is not captured */
@@ -161,7 +161,7 @@ static void others_may_work_during_a_capture(NO_STATE) {
 
 /* --- what does not ------------------------------------------------------------------------------------------------ */
 
-static void waiting_breaks_a_capture(NO_STATE) {
+TEST(waiting_breaks_a_capture) {
     for (int what = 0; what < 11; what++) {
         struct bench bench = new_bench("eager");
         void *memory;
@@ -189,7 +189,7 @@ static void waiting_breaks_a_capture(NO_STATE) {
     }
 }
 
-static void dependencies_stay_inside(NO_STATE) {
+TEST(dependencies_stay_inside) {
     struct bench bench = new_bench("eager");
     OK(cudaEventRecord(bench.event, bench.b));
     begin(&bench);
@@ -221,7 +221,7 @@ static void dependencies_stay_inside(NO_STATE) {
     OK(cudaEventSynchronize(bench.event));
 }
 
-static void captures_begin_and_end_in_one_place(NO_STATE) {
+TEST(captures_begin_and_end_in_one_place) {
     struct bench bench = new_bench("eager");
     cudaGraph_t graph;
     FAILS(cudaErrorIllegalState, cudaStreamEndCapture(bench.a, &graph));
@@ -252,7 +252,7 @@ static void *end_there(void *stream) {
     return (void *)(intptr_t)cudaStreamEndCapture((cudaStream_t)stream, &graph);
 }
 
-static void the_mode_decides_about_other_threads(NO_STATE) {
+TEST(the_mode_decides_about_other_threads) {
     struct bench bench = new_bench("eager");
     OK(cudaEventRecord(bench.event, bench.b));
     OK(cudaEventSynchronize(bench.event)); /* or a query might come too early */
@@ -282,7 +282,7 @@ static void the_mode_decides_about_other_threads(NO_STATE) {
     (void)end(&bench, 0);
 }
 
-static void a_capture_may_be_left_unended(NO_STATE) {
+TEST(a_capture_may_be_left_unended) {
     struct bench bench = new_bench("eager");
     begin(&bench);
     copy(bench.a, bench.d, bench.x);
@@ -291,19 +291,4 @@ static void a_capture_may_be_left_unended(NO_STATE) {
     OK(cudaStreamDestroy(bench.a));
     OK(cudaStreamSynchronize(bench.b)); /* is free again */
     cuda_on_cpu_restart();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_runs_at_each_launch_only),
-        cmocka_unit_test(captured_events_order_the_nodes),
-        cmocka_unit_test(launches_of_one_graph_follow_one_another),
-        cmocka_unit_test(others_may_work_during_a_capture),
-        cmocka_unit_test(waiting_breaks_a_capture),
-        cmocka_unit_test(dependencies_stay_inside),
-        cmocka_unit_test(captures_begin_and_end_in_one_place),
-        cmocka_unit_test(the_mode_decides_about_other_threads),
-        cmocka_unit_test(a_capture_may_be_left_unended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Process groups whose ranks have GPUs: every operation of tests/comm/operations.c, staged and by NCCL, for ranks that
  * are processes and ranks that are threads. */
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/comm/operations.h"
 #include "tests/cuda/gpu_ranks.h"
 
@@ -17,11 +17,6 @@ static void operations_body(struct rank *rank) {
     CHECK(rank->message[0] == '\0');
 }
 
-static void every_operation_is_exact(NO_STATE) {
+TEST(every_operation_is_exact) {
     for (int world = 1; world <= MAX_WORLD; world++) run_on_gpu_paths(operations_body, world);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_is_exact)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

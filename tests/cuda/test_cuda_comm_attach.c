@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 2.0
@@ -55,7 +55,7 @@ static void sharing_threads_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void ranks_that_share_a_gpu_are_named(NO_STATE) {
+TEST(ranks_that_share_a_gpu_are_named) {
     run_good_ranks(1, distinct_body, NULL);
     run_good_ranks(RANKS, distinct_body, NULL);
     run_good_ranks(RANKS, sharing_body, NULL);
@@ -80,7 +80,7 @@ static void without_library_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_missing_library_is_said_by_all(NO_STATE) {
+TEST_IN(scratch, a_missing_library_is_said_by_all) {
     char *real = getenv("LS_PLUGINS"), path[4096];
     assert_non_null(real);
     snprintf(path, sizeof path, "%s/ls_cuda.so", real);
@@ -98,7 +98,7 @@ static void other_version_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void another_version_is_refused(NO_STATE) { run_good_ranks(RANKS, other_version_body, NULL); }
+TEST(another_version_is_refused) { run_good_ranks(RANKS, other_version_body, NULL); }
 
 /* --- it does not come up ------------------------------------------------------------------------------------------ */
 
@@ -120,7 +120,7 @@ static void fault_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
 }
 
-static void initialisation_that_fails_ends_on_all_ranks(NO_STATE) {
+TEST(initialisation_that_fails_ends_on_all_ranks) {
     static const struct fault faults[] = {
         {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not come up within 2 s, though all 3 ranks began",
          "NCCL did not come up within 2 s, though all 3 ranks began"},
@@ -150,7 +150,7 @@ static void dies_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void ranks_that_fail_before_it_are_named(NO_STATE) {
+TEST(ranks_that_fail_before_it_are_named) {
     run_good_ranks(RANKS, no_id_body, NULL);
     run_good_ranks(RANKS, dies_body, NULL);
 }
@@ -202,7 +202,7 @@ static void other_stream_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void calls_that_cannot_be_right_are_refused(NO_STATE) {
+TEST(calls_that_cannot_be_right_are_refused) {
     run_good_ranks(2, two_paths_body, NULL);
     run_on_gpu_paths(twice_body, 2);
     run_good_ranks(2, cpu_body, NULL);
@@ -265,21 +265,8 @@ static void tidy_body(struct rank *rank) {
     CHECK(cuda_on_cpu_device_bytes() == device_bytes);
 }
 
-static void nothing_is_left_behind(NO_STATE) {
+TEST(nothing_is_left_behind) {
     run_good_ranks(RANKS, tidy_body, &gpu_paths[0]);
     run_good_ranks(RANKS, tidy_body, &gpu_paths[2]);
     run_good_ranks_on(gpu_paths[3].backend, RANKS, one_by_one_body, &gpu_paths[3]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_share_a_gpu_are_named),
-        cmocka_unit_test_setup_teardown(a_missing_library_is_said_by_all, scratch_setup, scratch_teardown),
-        cmocka_unit_test(another_version_is_refused),
-        cmocka_unit_test(initialisation_that_fails_ends_on_all_ranks),
-        cmocka_unit_test(ranks_that_fail_before_it_are_named),
-        cmocka_unit_test(calls_that_cannot_be_right_are_refused),
-        cmocka_unit_test(nothing_is_left_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 #include "kernels/kernels.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 1.0
@@ -23,6 +23,7 @@
 #define LONG_TIMEOUT_S 50.0 /* where something else is noticed long before */
 #define RANKS 3
 #define COUNT 1000
+#define KILLED (128 + SIGKILL)
 #define REDUCE_TEXT "all_reduce (sum) of 1000 fp32 elements (operation "
 
 static const struct gpu_path staged = {"shm, staged", &rank_backends[0], LS_COMM_STAGED, true};
@@ -84,8 +85,7 @@ static void scene_body(struct rank *rank) {
     expect_broken(rank, memory, status);
 }
 
-static void play(void **state) {
-    const struct scene *scene = *state;
+static void play(const struct scene *scene) {
     run_ranks_expecting(scene->path->backend, RANKS, scene_body, scene, scene->meanwhile, 3, scene->ends);
 }
 
@@ -236,9 +236,7 @@ static void sleepy_body(struct rank *rank) {
     expect_broken(rank, memory, LS_ERR_TIMEOUT);
 }
 
-static void an_operation_that_does_not_end_is_named(NO_STATE) {
-    run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL);
-}
+TEST(an_operation_that_does_not_end_is_named) { run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL); }
 
 /* --- abort from elsewhere ------------------------------------------------------------------------------------------
  */
@@ -266,17 +264,17 @@ static void aborted_body(struct rank *rank) {
     expect_broken(rank, memory, LS_ERR_PEER);
 }
 
-static void any_thread_may_abort(NO_STATE) {
+TEST(any_thread_may_abort) {
     run_good_ranks_on(nccl.backend, RANKS, aborted_body, NULL);
     run_good_ranks_on(nccl_threads.backend, RANKS, aborted_body, NULL);
 }
 
-static void a_rank_that_left_is_not_said_to_have_died(NO_STATE) {
-    run_ranks_expecting(nccl.backend, RANKS, left_and_died_body, NULL, NULL, 3, 128 + SIGKILL);
+TEST(a_rank_that_left_is_not_said_to_have_died) {
+    run_ranks_expecting(nccl.backend, RANKS, left_and_died_body, NULL, NULL, 3, KILLED);
 }
 
-static void groups_of_one_gpu_do_not_wait_for_one_another(NO_STATE) {
-    run_ranks_expecting(nccl.backend, RANKS, two_groups_body, NULL, NULL, 3, 128 + SIGKILL);
+TEST(groups_of_one_gpu_do_not_wait_for_one_another) {
+    run_ranks_expecting(nccl.backend, RANKS, two_groups_body, NULL, NULL, 3, KILLED);
 }
 
 /* --- a GPU that fails while nobody waits for it -------------------------------------------------------------------- */
@@ -309,40 +307,54 @@ static void fails_unseen_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_gpu_that_nobody_waits_for_is_found(NO_STATE) {
+TEST(a_gpu_that_nobody_waits_for_is_found) {
     setenv("CUDA_ON_CPU_STREAMS", "shuffle:1", 1);
     run_good_ranks_on(nccl_threads.backend, RANKS, fails_unseen_body, NULL);
     unsetenv("CUDA_ON_CPU_STREAMS");
 }
 
-#define SCENE(name, ...) TEST_ROW(name, play, (&(struct scene){__VA_ARGS__}))
+TEST(a_rank_that_dies) { play(&(struct scene){&nccl, dies, LS_ERR_PEER, "rank 2 died", KILLED, 0, NULL}); }
 
-int main(void) {
-    const char *gave_up = "rank 2 has given up: the dog ate my gradient";
-    const int killed = 128 + SIGKILL;
-    const struct CMUnitTest tests[] = {
-        SCENE("a rank that dies", &nccl, dies, LS_ERR_PEER, "rank 2 died", killed, 0, NULL),
-        SCENE("a rank that dies, staged", &staged, dies, LS_ERR_PEER, "rank 2 died", killed, 0, NULL),
-        SCENE("a rank that dies within an operation", &nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", killed, 0,
-              NULL),
-        cmocka_unit_test(a_rank_that_left_is_not_said_to_have_died),
-        cmocka_unit_test(groups_of_one_gpu_do_not_wait_for_one_another),
-        SCENE("a rank that stops", &nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", killed, 0,
-              kill_rank_2),
-        SCENE("a rank that leaves", &nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 7, 0,
-              NULL),
-        SCENE("a rank that gives up", &nccl, gives_up, LS_ERR_PEER, gave_up, 0, 0, NULL),
-        SCENE("a thread that gives up", &nccl_threads, gives_up, LS_ERR_PEER, gave_up, 0, 0, NULL),
-        SCENE("ranks out of step", &nccl, runs_something_else, LS_ERR_INVALID,
-              "broadcast of 7 int32 elements from rank 1", 7, 0, NULL),
-        SCENE("what NCCL says", &nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 7, 400,
-              NULL),
-        SCENE("a GPU that fails", &nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 7, 400, NULL),
-        SCENE("a peer that NCCL has lost", &nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 7, 400, NULL),
-        SCENE("a call that fails", &nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 7, 0, NULL),
-        cmocka_unit_test(an_operation_that_does_not_end_is_named),
-        cmocka_unit_test(any_thread_may_abort),
-        cmocka_unit_test(a_gpu_that_nobody_waits_for_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(a_rank_that_dies_staged) { play(&(struct scene){&staged, dies, LS_ERR_PEER, "rank 2 died", KILLED, 0, NULL}); }
+
+TEST(a_rank_that_dies_within_an_operation) {
+    play(&(struct scene){&nccl, dies_in_the_middle, LS_ERR_PEER, "rank 2 died", KILLED, 0, NULL});
+}
+
+TEST(a_rank_that_stops) {
+    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", KILLED, 0, kill_rank_2});
+}
+
+TEST(a_rank_that_leaves) {
+    play(&(struct scene){&nccl, leaves, LS_ERR_PEER, "rank 2 left the group without taking part", 7, 0, NULL});
+}
+
+TEST(a_rank_that_gives_up) {
+    play(&(struct scene){&nccl, gives_up, LS_ERR_PEER, "rank 2 has given up: the dog ate my gradient", 0, 0, NULL});
+}
+
+TEST(a_thread_that_gives_up) {
+    play(&(struct scene){&nccl_threads, gives_up, LS_ERR_PEER, "rank 2 has given up: the dog ate my gradient", 0, 0,
+                         NULL});
+}
+
+TEST(ranks_out_of_step) {
+    play(&(struct scene){&nccl, runs_something_else, LS_ERR_INVALID, "broadcast of 7 int32 elements from rank 1", 7, 0,
+                         NULL});
+}
+
+TEST(what_nccl_says) {
+    play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 7, 400, NULL});
+}
+
+TEST(a_gpu_that_fails) {
+    play(&(struct scene){&nccl, a_gpu_fails, LS_ERR_PEER, "rank 2 has given up: its GPU failed", 7, 400, NULL});
+}
+
+TEST(a_peer_that_nccl_has_lost) {
+    play(&(struct scene){&nccl, a_peer_fails, LS_ERR_PEER, "remote process exited", 7, 400, NULL});
+}
+
+TEST(a_call_that_fails) {
+    play(&(struct scene){&nccl, a_call_fails, LS_ERR_SYSTEM, "unhandled cuda error", 7, 0, NULL});
 }

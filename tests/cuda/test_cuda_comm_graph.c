@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
 #define TIMEOUT_S 20.0
@@ -62,7 +62,7 @@ static void graph_body(struct rank *rank) {
     CHECK(rank->message[0] == '\0');
 }
 
-static void operations_are_repeated_by_graphs(NO_STATE) {
+TEST(operations_are_repeated_by_graphs) {
     run_good_ranks_on(nccl->backend, RANKS, graph_body, nccl);
     run_good_ranks_on(nccl_threads->backend, RANKS, graph_body, nccl_threads);
 }
@@ -83,7 +83,7 @@ static void dying_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_rank_that_dies_ends_a_graph(NO_STATE) {
+TEST(a_rank_that_dies_ends_a_graph) {
     run_ranks_expecting(nccl->backend, RANKS, dying_graph_body, nccl, NULL, 5, 128 + SIGKILL);
 }
 
@@ -110,9 +110,7 @@ static void late_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_late_launch_has_a_deadline_and_a_name(NO_STATE) {
-    run_good_ranks_on(nccl->backend, RANKS, late_graph_body, nccl);
-}
+TEST(a_late_launch_has_a_deadline_and_a_name) { run_good_ranks_on(nccl->backend, RANKS, late_graph_body, nccl); }
 
 /* NCCL's abort ends what runs, and returns only once the graph has been destroyed: the thread that does that later must
  * not wait for it now, and who leaves before it must not wait for ever. */
@@ -134,7 +132,7 @@ static void undestroyed_graph_body(struct rank *rank) {
     CHECK(ls_now_us() - begin_us < 2 * TIMEOUT_S * 1e6);
 }
 
-static void a_graph_that_outlives_its_group_is_no_trap(NO_STATE) {
+TEST(a_graph_that_outlives_its_group_is_no_trap) {
     run_ranks_expecting(nccl->backend, RANKS, undestroyed_graph_body, nccl, NULL, 5, 128 + SIGKILL);
 }
 
@@ -150,7 +148,7 @@ static void staged_graph_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staged_operations_cannot_be_recorded(NO_STATE) {
+TEST(staged_operations_cannot_be_recorded) {
     run_good_ranks_on(gpu_paths[0].backend, 2, staged_graph_body, &gpu_paths[0]);
 }
 
@@ -177,21 +175,6 @@ static void busy_calls_body(struct rank *rank) {
     graph_body(rank);
 }
 
-static void calls_may_take_nccl_a_while(NO_STATE) { run_good_ranks_on(nccl->backend, RANKS, busy_calls_body, nccl); }
+TEST(calls_may_take_nccl_a_while) { run_good_ranks_on(nccl->backend, RANKS, busy_calls_body, nccl); }
 
-static void operations_are_enqueued_without_a_wait(NO_STATE) {
-    run_good_ranks_on(nccl->backend, RANKS, many_body, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_are_repeated_by_graphs),
-        cmocka_unit_test(a_rank_that_dies_ends_a_graph),
-        cmocka_unit_test(a_late_launch_has_a_deadline_and_a_name),
-        cmocka_unit_test(a_graph_that_outlives_its_group_is_no_trap),
-        cmocka_unit_test(staged_operations_cannot_be_recorded),
-        cmocka_unit_test(calls_may_take_nccl_a_while),
-        cmocka_unit_test(operations_are_enqueued_without_a_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(operations_are_enqueued_without_a_wait) { run_good_ranks_on(nccl->backend, RANKS, many_body, NULL); }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/comm/allreduce.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/comm/values.h"
 #include "tests/cuda/gpu_ranks.h"
 
@@ -43,7 +43,7 @@ static void both_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void memory_of_the_host_goes_on_as_before(NO_STATE) { run_on_gpu_paths(both_body, RANKS); }
+TEST(memory_of_the_host_goes_on_as_before) { run_on_gpu_paths(both_body, RANKS); }
 
 /* --- the same bits as on the CPU -----------------------------------------------------------------------------------
  */
@@ -74,7 +74,7 @@ static void same_bits_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staged_sums_have_the_bits_of_the_host(NO_STATE) {
+TEST(staged_sums_have_the_bits_of_the_host) {
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++)
         run_good_ranks(RANKS, same_bits_body, a->name);
 }
@@ -102,7 +102,7 @@ static void growing_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void staging_grows_behind_the_stream(NO_STATE) { run_good_ranks(2, growing_body, NULL); }
+TEST(staging_grows_behind_the_stream) { run_good_ranks(2, growing_body, NULL); }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
@@ -153,19 +153,9 @@ static void poor_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void the_device_pays_for_the_groups_memory(NO_STATE) {
+TEST(the_device_pays_for_the_groups_memory) {
     run_on_gpu_paths(memory_body, 2);
     run_good_ranks(RANKS, poor_body, &gpu_paths[0]);
     run_good_ranks(RANKS, poor_body, &gpu_paths[2]);
     run_good_ranks(RANKS, poor_body, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_the_host_goes_on_as_before),
-        cmocka_unit_test(staged_sums_have_the_bits_of_the_host),
-        cmocka_unit_test(staging_grows_behind_the_stream),
-        cmocka_unit_test(the_device_pays_for_the_groups_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,12 +9,12 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-static void a_gpu_knows_what_it_is(NO_STATE) {
+TEST_IN(scratch, a_gpu_knows_what_it_is) {
     struct gpus gpus = open_gpus(2);
     ls_device *second = gpus.device[1];
     assert_int_equal(ls_device_index(second), 1);
@@ -28,7 +28,7 @@ static void a_gpu_knows_what_it_is(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void everything_goes_back_when_devices_close(NO_STATE) {
+TEST_IN(scratch, everything_goes_back_when_devices_close) {
     struct gpus gpus = open_sharing_gpus(3);
     size_t left_open, total, left;
     assert_true(ls_device_memory_left(gpus.device[0], &left_open, &total));
@@ -56,7 +56,7 @@ static ls_status note_task(const void *argument) {
     return note->status;
 }
 
-static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(NO_STATE) {
+TEST_IN(scratch, a_task_of_the_host_runs_when_the_stream_has_come_to_it) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     float *host = calloc(4, sizeof *host), seen = 0;
@@ -75,7 +75,7 @@ static void a_task_of_the_host_runs_when_the_stream_has_come_to_it(NO_STATE) {
 }
 
 /* device.h: a failure poisons the device; later work is skipped; a synchronise returns and clears it. */
-static void a_failed_task_stops_the_device_until_somebody_looks(NO_STATE) {
+TEST_IN(scratch, a_failed_task_stops_the_device_until_somebody_looks) {
     struct gpus gpus = open_gpus(1);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     float *y = gpu_alloc(gpus.device[0], 4 * sizeof *y), seen[4];
@@ -101,7 +101,7 @@ static void a_failed_task_stops_the_device_until_somebody_looks(NO_STATE) {
 }
 
 /* While a stream is busy CUDA says "not ready", and remembers it as the thread's last error. */
-static void a_wait_leaves_no_error(NO_STATE) {
+TEST_IN(scratch, a_wait_leaves_no_error) {
     enum { COUNT = 1 << 20 };
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -115,7 +115,7 @@ static void a_wait_leaves_no_error(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void an_event_that_was_never_recorded_is_nothing_to_wait_for(NO_STATE) {
+TEST_IN(scratch, an_event_that_was_never_recorded_is_nothing_to_wait_for) {
     struct gpus gpus = open_gpus(1);
     ls_event *event;
     assert_int_equal(ls_event_create(&event, "never"), LS_OK);
@@ -150,7 +150,7 @@ static void *visit_devices(void *argument) {
     return NULL;
 }
 
-static void any_thread_may_call(NO_STATE) {
+TEST_IN(scratch, any_thread_may_call) {
     struct gpus gpus = open_gpus(3);
     struct worker worker = {.gpus = &gpus};
     pthread_t thread;
@@ -162,7 +162,7 @@ static void any_thread_may_call(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void marks_name_what_the_thread_does(NO_STATE) {
+TEST_IN(scratch, marks_name_what_the_thread_does) {
     struct gpus gpus = open_gpus(1);
     unsigned long forward = cuda_on_cpu_ranges("forward"), backward = cuda_on_cpu_ranges("backward");
     ls_device_mark(gpus.device[0], NULL); /* nothing is open */
@@ -174,20 +174,4 @@ static void marks_name_what_the_thread_does(NO_STATE) {
     assert_int_equal(cuda_on_cpu_ranges("forward"), forward + 1);
     assert_int_equal(cuda_on_cpu_ranges("backward"), backward + 1);
     close_gpus(&gpus);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_gpu_knows_what_it_is),
-        TEST(everything_goes_back_when_devices_close),
-        TEST(a_task_of_the_host_runs_when_the_stream_has_come_to_it),
-        TEST(a_failed_task_stops_the_device_until_somebody_looks),
-        TEST(a_wait_leaves_no_error),
-        TEST(an_event_that_was_never_recorded_is_nothing_to_wait_for),
-        TEST(any_thread_may_call),
-        TEST(marks_name_what_the_thread_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include "common/device/cuda/lane.h"
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 #define MIB ((size_t)1 << 20)
@@ -68,7 +68,7 @@ static void after_a_failed_kernel(struct gpus *gpus, float *y) {
     assert_true(ls_now_us() - begin_us < 20e6); /* far below the deadline of a wait: nothing waits */
 }
 
-static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(NO_STATE) {
+APART("CUDA_ON_CPU_FAIL=kernel:2:700", a_kernel_that_fails_is_said_once_and_ends_the_gpu) {
     struct gpus gpus = open_gpus(2);
     float *y = gpu_alloc(gpus.device[0], 16), *other = gpu_alloc(gpus.device[1], 16), seen[4] = {0};
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -87,7 +87,12 @@ static void a_kernel_that_fails_is_said_once_and_ends_the_gpu(NO_STATE) {
     after_a_failed_kernel(&gpus, y);
 }
 
-static void checking_launches_names_the_operation(NO_STATE) {
+TEST(a_kernel_that_fails_is_said_once_and_ends_the_gpu_shuffled) {
+    in_own_process("CUDA_ON_CPU_FAIL=kernel:2:700 CUDA_ON_CPU_STREAMS=shuffle:3",
+                   in_a_kernel_that_fails_is_said_once_and_ends_the_gpu);
+}
+
+APART("CUDA_ON_CPU_FAIL=kernel:2:719", checking_launches_names_the_operation) {
     ls_device *device = open_gpu((ls_device_options){.check_launches = true});
     float *y = gpu_alloc(device, 16);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
@@ -100,7 +105,7 @@ static void checking_launches_names_the_operation(NO_STATE) {
     ls_device_close(device);
 }
 
-static void a_call_that_fails_does_not_end_the_gpu(NO_STATE) {
+APART("", a_call_that_fails_does_not_end_the_gpu) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16), seen[4];
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -118,7 +123,7 @@ static void a_call_that_fails_does_not_end_the_gpu(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_gpu_that_disappears(NO_STATE) {
+APART("", a_gpu_that_disappears) {
     struct gpus gpus = open_gpus(1);
     float *y = gpu_alloc(gpus.device[0], 16);
     ls_device_pin_host(gpus.device[0], batch, sizeof batch);
@@ -131,7 +136,7 @@ static void a_gpu_that_disappears(NO_STATE) {
 
 /* --- input that kernels refuse ------------------------------------------------------------------------------------ */
 
-static void a_label_out_of_range_is_named(NO_STATE) {
+APART("", a_label_out_of_range_is_named) {
     struct gpus gpus = open_gpus(1);
     float logits[20] = {0}, *memory = gpu_upload(gpus.device[0], logits, sizeof logits);
     float *loss = gpu_alloc(gpus.device[0], 4), *gradient = gpu_alloc(gpus.device[0], sizeof logits);
@@ -174,7 +179,7 @@ static void nap(void *unused) {
     usleep(200 * 1000);
 }
 
-static void a_wait_has_a_deadline(NO_STATE) {
+APART("", a_wait_has_a_deadline) {
     struct gpus gpus = open_gpus(2);
     ls_set_wait_timeout_s(0.3);
     ls_stream *comm = gpu_stream(&gpus, 1, LS_STREAM_COMM), *compute = gpu_stream(&gpus, 1, LS_STREAM_COMPUTE);
@@ -208,7 +213,7 @@ static void a_wait_has_a_deadline(NO_STATE) {
 }
 
 /* Two MiB of pageable memory go onto a stream that does not move; what is more waits for the first of them. */
-static void a_small_batch_does_not_wait_for_the_stream(NO_STATE) {
+APART("", a_small_batch_does_not_wait_for_the_stream) {
     struct gpus gpus = open_gpus(1);
     ls_stream *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     char *values = calloc(2 * MIB, 1), *memory = gpu_upload(gpus.device[0], values, 2 * MIB);
@@ -226,7 +231,7 @@ static void a_small_batch_does_not_wait_for_the_stream(NO_STATE) {
     free(values);
 }
 
-static void closing_a_gpu_that_hangs_does_not_hang(NO_STATE) {
+APART("", closing_a_gpu_that_hangs_does_not_hang) {
     struct gpus gpus = open_gpus(1);
     ls_set_wait_timeout_s(0.2);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
@@ -254,7 +259,7 @@ static ls_status watch(void *context, double waited_us) {
     return ls_fail(LS_ERR_PEER, "rank 1 has died");
 }
 
-static void watchers_are_asked_and_can_end_a_wait(NO_STATE) {
+APART("", watchers_are_asked_and_can_end_a_wait) {
     struct gpus gpus = open_gpus(1);
     ls_stream *comm = gpu_stream(&gpus, 0, LS_STREAM_COMM);
     assert_int_equal(ls_device_watch(gpus.device[0], watch, &asked), LS_OK);
@@ -271,7 +276,7 @@ static void watchers_are_asked_and_can_end_a_wait(NO_STATE) {
 
 /* --- memory that is not there ------------------------------------------------------------------------------------- */
 
-static void out_of_memory_says_what_to_lower(NO_STATE) {
+APART("CUDA_ON_CPU_MEMORY=314572800", out_of_memory_says_what_to_lower) {
     struct gpus gpus = open_sharing_gpus(2);
     void *parameters, *activations;
     assert_int_equal(ls_device_alloc(gpus.device[0], LS_MEMORY_PARAMETER, 50 * MIB, "weights", &parameters), LS_OK);
@@ -292,7 +297,7 @@ static void out_of_memory_says_what_to_lower(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void what_the_pool_keeps_is_no_lack(NO_STATE) {
+APART("CUDA_ON_CPU_MEMORY=314572800", what_the_pool_keeps_is_no_lack) {
     struct gpus gpus = open_gpus(1);
     size_t before = ls_device_reserved_bytes(gpus.device[0]);
     void *memory = gpu_alloc(gpus.device[0], 120 * MIB);
@@ -305,22 +310,6 @@ static void what_the_pool_keeps_is_no_lack(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        APART(a_kernel_that_fails_is_said_once_and_ends_the_gpu, "CUDA_ON_CPU_FAIL=kernel:2:700"),
-        APART(a_kernel_that_fails_is_said_once_and_ends_the_gpu,
-              "CUDA_ON_CPU_FAIL=kernel:2:700 CUDA_ON_CPU_STREAMS=shuffle:3"),
-        APART(checking_launches_names_the_operation, "CUDA_ON_CPU_FAIL=kernel:2:719"),
-        APART(a_call_that_fails_does_not_end_the_gpu, ""),
-        APART(a_gpu_that_disappears, ""),
-        APART(a_label_out_of_range_is_named, ""),
-        APART(a_wait_has_a_deadline, ""),
-        APART(a_small_batch_does_not_wait_for_the_stream, ""),
-        APART(closing_a_gpu_that_hangs_does_not_hang, ""),
-        APART(watchers_are_asked_and_can_end_a_wait, ""),
-        APART(out_of_memory_says_what_to_lower, "CUDA_ON_CPU_MEMORY=314572800"),
-        APART(what_the_pool_keeps_is_no_lack, "CUDA_ON_CPU_MEMORY=314572800"),
-        APART(what_the_pool_keeps_is_no_lack, "CUDA_ON_CPU_MEMORY=314572800 CUDA_ON_CPU_NO_POOLS=1"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(what_the_pool_keeps_is_no_lack_without_pools) {
+    in_own_process("CUDA_ON_CPU_MEMORY=314572800 CUDA_ON_CPU_NO_POOLS=1", in_what_the_pool_keeps_is_no_lack);
 }

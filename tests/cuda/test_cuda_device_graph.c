@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 #define COUNT 100
@@ -78,7 +78,7 @@ static ls_graph *record_step(struct step *step) {
     return graph;
 }
 
-static void a_graph_does_what_was_recorded_each_time(void **state) {
+TEST_WITH(open_step, close_step, a_graph_does_what_was_recorded_each_time) {
     struct step *step = *state;
     enqueue_step(step);
     assert_true(sum_of(step) == 2);
@@ -100,7 +100,7 @@ static void a_graph_does_what_was_recorded_each_time(void **state) {
 }
 
 /* Who waits for an event that was recorded into a graph waits for the launch. */
-static void events_of_a_graph_complete_with_its_launch(void **state) {
+TEST_WITH(open_step, close_step, events_of_a_graph_complete_with_its_launch) {
     struct step *step = *state;
     ls_stream *copy = gpu_stream(&step->gpus, 0, LS_STREAM_COPY);
     float seen[COUNT] = {0}, *taken = gpu_alloc(step->gpus.device[0], sizeof seen);
@@ -128,7 +128,7 @@ static void events_of_a_graph_complete_with_its_launch(void **state) {
     ls_device_free(step->gpus.device[0], taken);
 }
 
-static void a_recording_waits_for_what_was_enqueued_before(void **state) {
+TEST_WITH(open_step, close_step, a_recording_waits_for_what_was_enqueued_before) {
     struct step *step = *state;
     ls_stream *copy = gpu_stream(&step->gpus, 0, LS_STREAM_COPY);
     ls_event *batch;
@@ -159,7 +159,7 @@ static ls_status no_task(const void *argument) {
 }
 
 /* Each of these makes the recording fail; afterwards the device works as before. */
-static void what_needs_the_host_cannot_be_part(void **state) {
+TEST_WITH(open_step, close_step, what_needs_the_host_cannot_be_part) {
     struct step *step = *state;
     ls_device *device = step->gpus.device[0];
     ls_graph *graph = (ls_graph *)step;
@@ -195,7 +195,7 @@ static void what_needs_the_host_cannot_be_part(void **state) {
     assert_true(sum_of(step) == 2);
 }
 
-static void a_stream_that_joined_must_be_joined_back(void **state) {
+TEST_WITH(open_step, close_step, a_stream_that_joined_must_be_joined_back) {
     struct step *step = *state;
     ls_graph *graph;
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
@@ -210,7 +210,7 @@ static void a_stream_that_joined_must_be_joined_back(void **state) {
     assert_true(sum_of(step) == 2);
 }
 
-static void beginnings_and_ends_must_match(void **state) {
+TEST_WITH(open_step, close_step, beginnings_and_ends_must_match) {
     struct step *step = *state;
     ls_graph *graph;
     assert_int_equal(ls_graph_end(step->compute, &graph), LS_ERR_INVALID);
@@ -223,7 +223,7 @@ static void beginnings_and_ends_must_match(void **state) {
     ls_graph_destroy(graph);
 }
 
-static void cpu_devices_have_no_graphs(NO_STATE) {
+TEST_WITH(open_step, close_step, cpu_devices_have_no_graphs) {
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
     ls_device *device;
     ls_graph *graph;
@@ -235,25 +235,14 @@ static void cpu_devices_have_no_graphs(NO_STATE) {
     ls_device_close(device);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_step, close_step)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_graph_does_what_was_recorded_each_time),
-        TEST(events_of_a_graph_complete_with_its_launch),
-        TEST(a_recording_waits_for_what_was_enqueued_before),
-        TEST(what_needs_the_host_cannot_be_part),
-        TEST(a_stream_that_joined_must_be_joined_back),
-        TEST(beginnings_and_ends_must_match),
-        TEST(cpu_devices_have_no_graphs),
-    };
     int failed = 0;
     for (int seed = 0; seed < 4; seed++) {
         char streams[32] = "eager";
         if (seed > 0) snprintf(streams, sizeof streams, "shuffle:%d", seed);
         setenv("CUDA_ON_CPU_STREAMS", streams, 1);
         cuda_on_cpu_restart();
-        failed += cmocka_run_group_tests(tests, NULL, NULL);
+        failed += run_added_tests();
     }
     return failed;
 }

@@ -8,7 +8,7 @@
 #include <cuda_on_cpu.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 #define MIB ((size_t)1 << 20)
@@ -30,7 +30,7 @@ static bool without_pools;
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-static void memory_is_zero_and_aligned_also_the_second_time(NO_STATE) {
+TEST_IN(scratch, memory_is_zero_and_aligned_also_the_second_time) {
     struct gpus gpus = open_gpus(1);
     size_t sizes[] = {0, 1, 63, 1000, 3 * MIB + 5};
     for (int round = 0; round < 3; round++) {
@@ -51,7 +51,7 @@ static void memory_is_zero_and_aligned_also_the_second_time(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void each_category_is_accounted_for(NO_STATE) {
+TEST_IN(scratch, each_category_is_accounted_for) {
     struct gpus gpus = open_sharing_gpus(2);
     ls_memory_report report, other;
     for (int c = 0; c < LS_MEMORY_COUNT; c++) {
@@ -72,7 +72,7 @@ static void each_category_is_accounted_for(NO_STATE) {
 }
 
 /* What the pools have taken is what the GPU lacks. */
-static void the_accounting_agrees_with_the_gpu(NO_STATE) {
+TEST_IN(scratch, the_accounting_agrees_with_the_gpu) {
     struct gpus gpus = open_sharing_gpus(2);
     size_t before[2], left_before, left_after, total;
     for (int d = 0; d < 2; d++) before[d] = ls_device_reserved_bytes(gpus.device[d]);
@@ -96,7 +96,7 @@ static void the_accounting_agrees_with_the_gpu(NO_STATE) {
 
 /* As in training: what is freed is kept, and comes again. (The first allocation of a round may come before the last
  * free is over.) */
-static void after_the_first_round_the_pool_takes_nothing_more(NO_STATE) {
+TEST_IN(scratch, after_the_first_round_the_pool_takes_nothing_more) {
     struct gpus gpus = open_gpus(1);
     size_t reserved = 0, sizes[] = {64, 300 * 1000, 5 * MIB, 17 * MIB};
     for (int round = 0; round < 5; round++) {
@@ -112,7 +112,7 @@ static void after_the_first_round_the_pool_takes_nothing_more(NO_STATE) {
 }
 
 /* Of the list of blocks: a freed one is not wasted on something much smaller. */
-static void a_small_array_does_not_take_a_large_block(NO_STATE) {
+TEST_IN(scratch, a_small_array_does_not_take_a_large_block) {
     struct gpus gpus = open_gpus(1);
     void *large = gpu_alloc(gpus.device[0], 10 * MIB);
     ls_device_free(gpus.device[0], large);
@@ -126,7 +126,7 @@ static void a_small_array_does_not_take_a_large_block(NO_STATE) {
 }
 
 /* Devices on one GPU: what one keeps and does not use, another gets when it needs it; what is in use stays. */
-static void a_full_gpu_takes_back_what_others_keep(NO_STATE) {
+TEST_IN(scratch, a_full_gpu_takes_back_what_others_keep) {
     struct gpus gpus = open_sharing_gpus(3);
     size_t left, total;
     assert_true(ls_device_memory_left(gpus.device[0], &left, &total));
@@ -151,9 +151,9 @@ static void a_full_gpu_takes_back_what_others_keep(NO_STATE) {
     free(seen);
 }
 
-static void nothing_is_left(NO_STATE) { assert_int_equal(cuda_on_cpu_device_bytes(), 0); }
+TEST_IN(scratch, nothing_is_left) { assert_int_equal(cuda_on_cpu_device_bytes(), 0); }
 
-static void a_cap_holds(NO_STATE) {
+TEST_IN(scratch, a_cap_holds) {
     ls_device *device = open_gpu((ls_device_options){.memory_capacity_bytes = 10000});
     void *first = gpu_alloc(device, 6000), *second;
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_ACTIVATION, 4001, "layer 3's output", &second),
@@ -169,7 +169,7 @@ static void a_cap_holds(NO_STATE) {
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
 /* Pageable host memory to the GPU, within it, and back; more than the staging memory holds, too. */
-static void copies_of_all_sizes_arrive(NO_STATE) {
+TEST_IN(scratch, copies_of_all_sizes_arrive) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     size_t sizes[] = {1, 4095, 512 * 1024, 512 * 1024 + 1, 2 * MIB, 7 * MIB + 3};
@@ -190,7 +190,7 @@ static void copies_of_all_sizes_arrive(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_copy_within_the_host_keeps_the_order(NO_STATE) {
+TEST_IN(scratch, a_copy_within_the_host_keeps_the_order) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     int values[3] = {1, 2, 3}, between[3] = {0}, seen[3] = {0};
@@ -205,7 +205,7 @@ static void a_copy_within_the_host_keeps_the_order(NO_STATE) {
 
 /* A small batch in pageable memory does not hold the host up, and may be changed... not before the stream has passed
  * it, but it is copied. */
-static void a_small_batch_does_not_hold_the_host_up(NO_STATE) {
+TEST_IN(scratch, a_small_batch_does_not_hold_the_host_up) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     unsigned char *values = pattern(MIB, 5), *seen = pattern(MIB, 6);
@@ -222,7 +222,7 @@ static void a_small_batch_does_not_hold_the_host_up(NO_STATE) {
     close_gpus(&gpus);
 }
 
-static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(NO_STATE) {
+TEST_IN(scratch, a_pinned_batch_is_copied_as_it_is_and_in_one_piece) {
     struct gpus gpus = open_gpus(1);
     ls_stream *stream = gpu_stream(&gpus, 0, LS_STREAM_COPY);
     size_t nbytes = 3 * MIB;
@@ -250,7 +250,7 @@ static void a_pinned_batch_is_copied_as_it_is_and_in_one_piece(NO_STATE) {
     free(back);
 }
 
-static void copies_reach_other_gpus(NO_STATE) {
+TEST_IN(scratch, copies_reach_other_gpus) {
     struct gpus gpus = open_gpus(3);
     const char *gives = without_pools ? "cudaDeviceEnablePeerAccess" : "cudaMemPoolSetAccess";
     assert_true(cuda_on_cpu_calls(gives) >= 6); /* each for both others */
@@ -275,7 +275,7 @@ static void copies_reach_other_gpus(NO_STATE) {
     free(seen);
 }
 
-static void addresses_are_told_apart(NO_STATE) {
+TEST_IN(scratch, addresses_are_told_apart) {
     struct gpus gpus = open_gpus(2);
     int here = 0;
     void *memory = gpu_alloc(gpus.device[1], 1000), *pinned = malloc(1000);
@@ -293,26 +293,8 @@ static void addresses_are_told_apart(NO_STATE) {
     close_gpus(&gpus);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
 /* Runs all tests in one setting after another. */
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(memory_is_zero_and_aligned_also_the_second_time),
-        TEST(each_category_is_accounted_for),
-        TEST(the_accounting_agrees_with_the_gpu),
-        TEST(after_the_first_round_the_pool_takes_nothing_more),
-        TEST(a_small_array_does_not_take_a_large_block),
-        TEST(a_full_gpu_takes_back_what_others_keep),
-        TEST(a_cap_holds),
-        TEST(copies_of_all_sizes_arrive),
-        TEST(a_copy_within_the_host_keeps_the_order),
-        TEST(a_small_batch_does_not_hold_the_host_up),
-        TEST(a_pinned_batch_is_copied_as_it_is_and_in_one_piece),
-        TEST(copies_reach_other_gpus),
-        TEST(addresses_are_told_apart),
-        TEST(nothing_is_left),
-    };
     int failed = 0;
     setenv("CUDA_ON_CPU_MEMORY", "335544320", 1); /* so little that it can be filled */
     for (int setting = 0; setting < 4; setting++) {
@@ -324,7 +306,7 @@ int main(void) {
             unsetenv("CUDA_ON_CPU_NO_POOLS");
         setenv("CUDA_ON_CPU_STREAMS", setting < 2 ? "eager" : "shuffle:5", 1);
         cuda_on_cpu_restart();
-        failed += cmocka_run_group_tests(tests, NULL, NULL);
+        failed += run_added_tests();
     }
     return failed;
 }

@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/device/modes.h"
 
@@ -65,20 +65,20 @@ static float relay_once(int shared_gpu) {
     return sum[COUNT - 1];
 }
 
-static void in_right(NO_STATE) {
+TEST_CASE(in_right) {
     assert_true(relay_once(0) == 2 + 4 + 8);
     assert_true(relay_once(1) == 2 + 4 + 8);
 }
 
 /* The environment's EXPECT_WRONG_FILE notes that a seed gave another result. */
-static void in_perhaps_wrong(NO_STATE) {
+TEST_CASE(in_perhaps_wrong) {
     if (relay_once(0) == 2 + 4 + 8) return;
     FILE *file = fopen(getenv("EXPECT_WRONG_FILE"), "w");
     assert_non_null(file);
     fclose(file);
 }
 
-static void with_all_waits_every_order_gives_the_same(NO_STATE) {
+TEST_IN(scratch, with_all_waits_every_order_gives_the_same) {
     in_own_process("CUDA_ON_CPU_STREAMS=eager", in_right);
     for (int seed = 1; seed <= SEEDS; seed++) {
         char streams[64];
@@ -87,7 +87,7 @@ static void with_all_waits_every_order_gives_the_same(NO_STATE) {
     }
 }
 
-static void without_any_one_wait_some_order_shows_it(NO_STATE) {
+TEST_IN(scratch, without_any_one_wait_some_order_shows_it) {
     static const char *const drops[] = {"doubled", "copied", "added"};
     for (int d = 0; d < 3; d++) {
         char settings[900];
@@ -99,14 +99,4 @@ static void without_any_one_wait_some_order_shows_it(NO_STATE) {
         }
         if (scratch_file_count() != d + 1) fail_msg("nobody notices %s", drops[d]);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(with_all_waits_every_order_gives_the_same),
-        TEST(without_any_one_wait_some_order_shows_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <cuda_on_cpu.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 static const struct absence {
@@ -36,7 +36,7 @@ static void open_fails(ls_status expected, const char *text, const char *another
 }
 
 /* For this reason, and opening a device says the same. */
-static void nothing_is_found(NO_STATE) {
+TEST_CASE(nothing_is_found) {
     char why[512] = "?";
     int count = 9;
     ls_find_gpus(&count, why, sizeof why);
@@ -46,12 +46,12 @@ static void nothing_is_found(NO_STATE) {
     open_fails(LS_ERR_UNSUPPORTED, absent->reason, "--device-kind cpu");
 }
 
-static void why_there_are_no_gpus_is_said(NO_STATE) {
+TEST(why_there_are_no_gpus_is_said) {
     for (absent = absences; absent < absences + sizeof absences / sizeof *absences; absent++)
         in_own_process(absent->settings, nothing_is_found);
 }
 
-static void an_index_that_does_not_exist(NO_STATE) {
+APART("CUDA_ON_CPU_DEVICES=4 CUDA_VISIBLE_DEVICES=3,1,0", an_index_that_does_not_exist) {
     char why[512] = "?";
     int count;
     ls_find_gpus(&count, why, sizeof why);
@@ -83,7 +83,7 @@ static size_t opened_nbytes(void) {
     return nbytes;
 }
 
-static void a_workspace_as_asked(NO_STATE) {
+APART("CUDA_ON_CPU_DEVICES=1", a_workspace_as_asked) {
     static const struct {
         const char *text;
         size_t nbytes;
@@ -105,11 +105,12 @@ static void a_workspace_as_asked(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void a_gpu_that_another_process_has_for_itself(NO_STATE) {
+APART("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaSetDevice:1:46", a_gpu_that_another_process_has_for_itself) {
     open_fails(LS_ERR_SYSTEM, "cudaSetDevice failed on GPU 0", "another process has the GPU for itself");
 }
 
-static void a_gpu_without_memory_for_another_device(NO_STATE) {
+APART("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=150000000 CUBLAS_WORKSPACE_CONFIG=",
+      a_gpu_without_memory_for_another_device) {
     ls_device_options options = {.kind = LS_DEVICE_CUDA, .devices_on_node = 1};
     ls_device *devices[8];
     int opened = 0;
@@ -121,7 +122,7 @@ static void a_gpu_without_memory_for_another_device(NO_STATE) {
     for (; opened >= 0; opened--) ls_device_close(devices[opened]);
 }
 
-static void in_half_open(NO_STATE) {
+TEST_CASE(in_half_open) {
     open_fails(LS_ERR_SYSTEM, "failed on GPU 0", NULL);
     assert_true(cuda_on_cpu_calls("cudaFreeAsync") <= cuda_on_cpu_calls("cudaMemsetAsync")); /* of what was had */
     struct gpus gpus = open_gpus(1);                                                         /* the fault has passed */
@@ -131,7 +132,7 @@ static void in_half_open(NO_STATE) {
 }
 
 /* Each call that opening makes fails once. */
-static void a_failure_while_opening_leaves_nothing(NO_STATE) {
+TEST(a_failure_while_opening_leaves_nothing) {
     static const char *const faults[] = {
         "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaGetDeviceProperties:1:304",
         "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaHostAlloc:1:304",
@@ -145,17 +146,4 @@ static void a_failure_while_opening_leaves_nothing(NO_STATE) {
         "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cublasCreate:1:1",
     };
     for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) in_own_process(faults[f], in_half_open);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(why_there_are_no_gpus_is_said),
-        APART(an_index_that_does_not_exist, "CUDA_ON_CPU_DEVICES=4 CUDA_VISIBLE_DEVICES=3,1,0"),
-        APART(a_workspace_as_asked, "CUDA_ON_CPU_DEVICES=1"),
-        APART(a_gpu_that_another_process_has_for_itself, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaSetDevice:1:46"),
-        APART(a_gpu_without_memory_for_another_device,
-              "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=150000000 CUBLAS_WORKSPACE_CONFIG="),
-        cmocka_unit_test(a_failure_while_opening_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

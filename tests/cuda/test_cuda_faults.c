@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -14,7 +14,7 @@ static cudaStream_t new_stream(void) {
     return stream;
 }
 
-static void the_nth_call_fails(NO_STATE) {
+TEST(the_nth_call_fails) {
     void *memory[4];
     machine(1, "eager");
     setenv("CUDA_ON_CPU_FAIL", "cudaMalloc:2:2,cudaHostAlloc:1:46", 1);
@@ -44,7 +44,7 @@ static void set_flag(void *flag) { *(int *)flag = 1; }
 
 /* A kernel fails while it runs: nobody hears of it before the host waits or asks, and then nothing works on that
  * device. */
-static void a_failed_kernel_breaks_its_device(NO_STATE) {
+TEST(a_failed_kernel_breaks_its_device) {
     machine(2, "shuffle:1");
     cuda_on_cpu_reset_faults("kernel:2:700");
     cudaStream_t stream = new_stream();
@@ -88,7 +88,7 @@ static void a_failed_kernel_breaks_its_device(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void errors_of_contexts_stay(NO_STATE) {
+TEST(errors_of_contexts_stay) {
     machine(1, "eager");
     cudaStream_t stream = new_stream();
     cuda_on_cpu_reset_faults("cudaStreamSynchronize:1:719,cudaStreamQuery:1:999");
@@ -101,7 +101,7 @@ static void errors_of_contexts_stay(NO_STATE) {
     OK(cudaStreamSynchronize(again));
 }
 
-static void a_kernel_in_a_graph_may_fail(NO_STATE) {
+TEST(a_kernel_in_a_graph_may_fail) {
     machine(1, "eager");
     cuda_on_cpu_reset_faults("kernel:3:719");
     cudaStream_t stream = new_stream();
@@ -140,7 +140,7 @@ static void child_starts_anew(void *expected) {
     child_uses_cuda(expected);
 }
 
-static void a_child_works_if_its_parent_used_nothing(NO_STATE) {
+TEST(a_child_works_if_its_parent_used_nothing) {
     cudaError_t works = cudaSuccess, does_not = cudaErrorInitializationError;
     int version, count;
     machine(2, "eager");
@@ -155,7 +155,7 @@ static void a_child_works_if_its_parent_used_nothing(NO_STATE) {
     OK(cudaDeviceSynchronize());
 }
 
-static void peers_are_introduced_once(NO_STATE) {
+TEST(peers_are_introduced_once) {
     int can = -1;
     machine(2, "eager");
     OK(cudaDeviceCanAccessPeer(&can, 0, 1));
@@ -166,16 +166,4 @@ static void peers_are_introduced_once(NO_STATE) {
     FAILS(cudaErrorPeerAccessAlreadyEnabled, cudaDeviceEnablePeerAccess(1, 0));
     FAILS(cudaErrorInvalidDevice, cudaDeviceEnablePeerAccess(0, 0));
     FAILS(cudaErrorInvalidDevice, cudaDeviceEnablePeerAccess(2, 0));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_works_if_its_parent_used_nothing),
-        cmocka_unit_test(the_nth_call_fails),
-        cmocka_unit_test(a_failed_kernel_breaks_its_device),
-        cmocka_unit_test(errors_of_contexts_stay),
-        cmocka_unit_test(a_kernel_in_a_graph_may_fail),
-        cmocka_unit_test(peers_are_introduced_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

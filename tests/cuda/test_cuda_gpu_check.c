@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 
@@ -110,7 +110,7 @@ static void expect_reference(void) {
 }
 
 /* Every stage, with the real programs but for the tests and NVIDIA's tools. */
-static void every_stage_runs(NO_STATE) {
+TEST_IN(programs, every_stage_runs) {
     make_script("nvidia-smi", "echo '580.1, 1980 MHz, 700.00 W'");
     make_script("compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'");
     const char *kernels = make_script("test_a", PASSES), *training = make_script("test_training", PASSES);
@@ -127,7 +127,7 @@ static void every_stage_runs(NO_STATE) {
     free(lines);
 }
 
-static void without_a_gpu_it_fails(NO_STATE) {
+TEST_IN(programs, without_a_gpu_it_fails) {
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=0 gpu_check --out=%s", scratch_folder()), 1);
     expect_in(p.err_text, "there is no GPU to check: the NVIDIA driver shows no GPU");
     expect_in(p.err_text, "which is not a pass");
@@ -138,7 +138,7 @@ static void without_a_gpu_it_fails(NO_STATE) {
     expect_in(p.err_text, "there is no stage 'kernel'");
 }
 
-static void refused_page_locking_shows(NO_STATE) {
+TEST_IN(programs, refused_page_locking_shows) {
     assert_int_equal(
         program_run(
             &p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=cudaHostRegister:0:1 gpu_check --quick --only=peaks --out=%s",
@@ -154,7 +154,7 @@ static void refused_page_locking_shows(NO_STATE) {
 #define CHECK "CUDA_ON_CPU_DEVICES=1 gpu_check"
 
 /* Only `broken` fails, and what was not looked at is never held. */
-static void tests_are_judged(NO_STATE) {
+TEST_IN(programs, tests_are_judged) {
     const char *skips = make_script("test_skips", SKIPS), *training = make_script("test_training", PASSES);
     const char *silent = make_script("test_silent", "true");
     assert_int_equal(
@@ -172,7 +172,7 @@ static void tests_are_judged(NO_STATE) {
 }
 
 /* The program that walks all operations: red, so each operation and rung is asked by itself. */
-static void a_broken_operation_is_found(NO_STATE) {
+TEST_IN(programs, a_broken_operation_is_found) {
     const char *walk = make_script("test_walk", "case \"$LS_ONE_OPERATION $LS_BACKEND\" in ' ' | 'gemm fast') " FAILS
                                                 " ;; esac; " PASSES);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), walk), 1);
@@ -183,7 +183,7 @@ static void a_broken_operation_is_found(NO_STATE) {
     expect_in(p.err_text, "2 results are broken");
 }
 
-static void the_sanitizer_is_judged(NO_STATE) {
+TEST_IN(programs, the_sanitizer_is_judged) {
     const char *test = make_script("test_a", PASSES), *another = make_script("test_b", PASSES);
     make_script("compute-sanitizer", "case $2 in memcheck) echo '========= ERROR SUMMARY: 2 errors'; exit 9 ;; esac\n"
                                      "echo x >>\"${0%/*}/asked\"; echo 'Device not supported'; exit 1");
@@ -214,7 +214,7 @@ static void the_sanitizer_is_judged(NO_STATE) {
 }
 
 /* --continue does what was broken, not run, or not asked for, and nothing twice. */
-static void a_second_command_goes_on(NO_STATE) {
+TEST_IN(programs, a_second_command_goes_on) {
     const char *good = make_script("test_good", "echo x >>\"$0.ran\"; " PASSES), *bad = make_script("test_bad", FAILS);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s %s", scratch_folder(), good, bad), 1);
     bad = make_script("test_bad", PASSES);
@@ -230,7 +230,7 @@ static void a_second_command_goes_on(NO_STATE) {
 }
 
 /* What was broken stays so until it holds, also where a second command has no time for it. */
-static void what_is_broken_stays_broken(NO_STATE) {
+TEST_IN(programs, what_is_broken_stays_broken) {
     const char *bad = make_script("test_bad", FAILS);
     assert_int_equal(program_run(&p, CHECK " --only=kernels --out=%s %s", scratch_folder(), bad), 1);
     make_script("test_bad", "sleep 50; " PASSES);
@@ -239,7 +239,7 @@ static void what_is_broken_stays_broken(NO_STATE) {
     expect_in(p.out_text, "1 of ");
 }
 
-static void what_has_no_time_is_not_run(NO_STATE) {
+TEST_IN(programs, what_has_no_time_is_not_run) {
     const char *slow = make_script("test_slow", "sleep 50; " PASSES), *late = make_script("test_late", PASSES);
     assert_int_equal(program_run(&p, CHECK " --budget=1 --only=kernels --out=%s %s %s", scratch_folder(), slow, late),
                      0);
@@ -267,7 +267,7 @@ static void run_with_trainers(const char *decide, const char *stages) {
     program_run(&p, "CUDA_ON_CPU_DEVICES=1 %s --only=%s --out=%s", scratch_path("gpu_check"), stages, scratch_folder());
 }
 
-static void runs_are_compared(NO_STATE) {
+TEST_IN(programs, runs_are_compared) {
     run_with_trainers("*--single*--cuda-graph*) weights=fedcba9876543210 ;; *--device-ids=0,0,0,0*) status=1 ;;",
                       "agree");
     assert_int_equal(p.status, 1);
@@ -279,7 +279,7 @@ static void runs_are_compared(NO_STATE) {
 }
 
 /* The first steps fail: again with --debug-launches, which says where. */
-static void a_red_start_is_looked_at(NO_STATE) {
+TEST_IN(programs, a_red_start_is_looked_at) {
     run_with_trainers("*--debug-launches*) status=1 ;; *--steps=5*) status=1 ;;", "look,steps");
     assert_int_equal(p.status, 1);
     expect_verdict("mlp, 5 steps", "broken", "it failed");
@@ -305,7 +305,7 @@ static void cut_short(const char *second, int signal) {
     expect_verdict("test_first", "held", "");
 }
 
-static void a_killed_check_leaves_a_summary(NO_STATE) {
+TEST_IN(programs, a_killed_check_leaves_a_summary) {
     cut_short("exec sleep 50", SIGKILL);
     FILE *file = fopen(scratch_path("gpu_check.jsonl"), "a");
     assert_true(fputs("{\"stage\":\"kernels\",\"name\":\"test_sec", file) >= 0);
@@ -329,21 +329,8 @@ static void a_killed_check_leaves_a_summary(NO_STATE) {
     expect_in(p.out_text, "0 of 8 results are broken; 8 held");
 }
 
-static void a_signal_ends_all_of_it(NO_STATE) {
+TEST_IN(programs, a_signal_ends_all_of_it) {
     double begin_us = ls_now_us();
     cut_short("trap '' TERM; sleep 50 & sleep 50", SIGTERM);
     assert_true(ls_now_us() - begin_us < 40e6);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_stage_runs),         TEST(without_a_gpu_it_fails),      TEST(refused_page_locking_shows),
-        TEST(tests_are_judged),         TEST(a_broken_operation_is_found), TEST(the_sanitizer_is_judged),
-        TEST(a_second_command_goes_on), TEST(what_is_broken_stays_broken), TEST(what_has_no_time_is_not_run),
-        TEST(runs_are_compared),        TEST(a_red_start_is_looked_at),    TEST(a_killed_check_leaves_a_summary),
-        TEST(a_signal_ends_all_of_it),
-    };
-    return cmocka_run_group_tests_name("gpu_check", tests, NULL, NULL);
 }

@@ -5,14 +5,15 @@
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/arrays.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
 static const char *const orders[] = {"ascending", "descending", "random:1", "random:77"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static int setup(NO_STATE) {
+static int setup(void **state) {
+    (void)state;
     roomy_machine(1, "eager");
     return 0;
 }
@@ -28,7 +29,7 @@ static void expect_reversed(unsigned threads) {
 
 /* --- kernels that cannot end -------------------------------------------------------------------------------------- */
 
-static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(NO_STATE) {
+TEST_WITH(setup, NULL, a_kernel_that_cannot_end_breaks_its_device_and_says_why) {
     static const char *const cases[][3] = {
         {"left", "63 of 64 threads", "has left the kernel"},
         {"left", "left_kernel", "thread (5,0,0)"},
@@ -68,7 +69,7 @@ static void a_kernel_that_cannot_end_breaks_its_device_and_says_why(NO_STATE) {
     expect_reversed(1024);
 }
 
-static void a_pointer_that_no_gpu_can_follow_breaks_the_device(NO_STATE) {
+TEST_WITH(setup, NULL, a_pointer_that_no_gpu_can_follow_breaks_the_device) {
     float in[32] = {0}, *out = device_array(sizeof in);
     stderr_begin();
     cudaError_t launched = selftest_reverse(NULL, 32, true, in, out), ended = cudaDeviceSynchronize();
@@ -101,7 +102,7 @@ static void use_stack(void *nbytes) {
 }
 
 /* In a process of its own: it must die, and not go on with memory that it destroyed. */
-static void a_stack_that_overflows_is_a_crash(NO_STATE) {
+TEST_WITH(setup, NULL, a_stack_that_overflows_is_a_crash) {
     int *memory = device_array(64 * sizeof *memory), out[64];
     ok(selftest_deep(NULL, 64, 64 << 10, memory));
     from_device(out, memory, sizeof out);
@@ -114,7 +115,7 @@ static void expect_three(const unsigned *got, const unsigned *want) { assert_mem
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-static void a_launch_is_checked_as_cuda_does(NO_STATE) {
+TEST_WITH(setup, NULL, a_launch_is_checked_as_cuda_does) {
     static const struct {
         struct selftest_geometry geometry;
         cudaError_t error;
@@ -154,7 +155,7 @@ static void a_launch_is_checked_as_cuda_does(NO_STATE) {
     }
 }
 
-static void arguments_are_values_of_the_time_of_the_launch(NO_STATE) {
+TEST_WITH(setup, NULL, arguments_are_values_of_the_time_of_the_launch) {
     struct selftest_values values = {2.5, {1, -2, 3, -4, 5}}, got, *memory;
     roomy_machine(1, "shuffle:1");
     memory = device_array(sizeof *memory);
@@ -162,17 +163,4 @@ static void arguments_are_values_of_the_time_of_the_launch(NO_STATE) {
     from_device(&got, memory, sizeof got);
     assert_true(got.number == -0.5);
     assert_memory_equal(got.list, values.list, sizeof got.list);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_kernel_that_cannot_end_breaks_its_device_and_says_why),
-        TEST(a_pointer_that_no_gpu_can_follow_breaks_the_device),
-        TEST(a_stack_that_overflows_is_a_crash),
-        TEST(a_launch_is_checked_as_cuda_does),
-        TEST(arguments_are_values_of_the_time_of_the_launch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

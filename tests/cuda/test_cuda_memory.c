@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -48,7 +48,7 @@ static void peek_at_device_memory(void *streams) {
     if (cuda_on_cpu_peek(&value, x, 5) == 0) abort();
 }
 
-static void host_threads_cannot_touch_device_memory(NO_STATE) {
+TEST(host_threads_cannot_touch_device_memory) {
     char *modes[] = {"eager", "shuffle:1"};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dies(read_device_memory, modes[i]), 1);
@@ -87,11 +87,9 @@ static void read_beyond(void *unused) {
 #define READS_ARE_WATCHED 0
 #endif
 
-static void what_is_read_beyond_an_end_is_noticed_under_asan(NO_STATE) {
-    assert_int_equal(dies(read_beyond, NULL), READS_ARE_WATCHED);
-}
+TEST(what_is_read_beyond_an_end_is_noticed_under_asan) { assert_int_equal(dies(read_beyond, NULL), READS_ARE_WATCHED); }
 
-static void what_is_written_beyond_an_end_is_noticed(NO_STATE) {
+TEST(what_is_written_beyond_an_end_is_noticed) {
     size_t exact = 0, one = 1, many = sizeof(struct selftest_place);
     assert_int_equal(dies(write_beyond, &exact), 0);
     assert_int_equal(dies(write_beyond, &one), 1);
@@ -100,7 +98,7 @@ static void what_is_written_beyond_an_end_is_noticed(NO_STATE) {
 
 /* --- how much there is -------------------------------------------------------------------------------------------- */
 
-static void fresh_memory_is_nan(NO_STATE) {
+TEST(fresh_memory_is_nan) {
     machine(1, "eager");
     for (int round = 0; round < 2; round++) {
         float *x;
@@ -112,7 +110,7 @@ static void fresh_memory_is_nan(NO_STATE) {
     }
 }
 
-static void memory_ends(NO_STATE) {
+TEST(memory_ends) {
     machine(2, "eager");
     void *all, *more = &more, *other;
     assert_int_equal(free_nbytes(), MACHINE_NBYTES);
@@ -142,7 +140,7 @@ static void memory_ends(NO_STATE) {
     assert_int_equal(cuda_on_cpu_device_bytes(), 0);
 }
 
-static void holes_join(NO_STATE) {
+TEST(holes_join) {
     machine(1, "eager");
     void *pieces[8], *whole;
     for (int i = 0; i < 8; i++) OK(cudaMalloc(&pieces[i], MACHINE_NBYTES / 8));
@@ -153,7 +151,7 @@ static void holes_join(NO_STATE) {
     assert_ptr_equal(whole, pieces[0]);
 }
 
-static void addresses_know_their_device(NO_STATE) {
+TEST(addresses_know_their_device) {
     machine(2, "eager");
     struct cudaPointerAttributes attributes;
     char *there, *pinned, local[16];
@@ -175,7 +173,7 @@ static void addresses_know_their_device(NO_STATE) {
     assert_ptr_equal(attributes.hostPointer, local);
 }
 
-static void host_memory_is_registered_once(NO_STATE) {
+TEST(host_memory_is_registered_once) {
     machine(1, "eager");
     static char memory[4096];
     void *pinned;
@@ -211,7 +209,7 @@ static uint64_t attribute(cudaMemPool_t pool, enum cudaMemPoolAttr which) {
     return value;
 }
 
-static void a_pool_keeps_what_was_freed(NO_STATE) {
+TEST(a_pool_keeps_what_was_freed) {
     machine(1, "shuffle:1");
     cudaStream_t stream;
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -249,7 +247,7 @@ static void a_pool_keeps_what_was_freed(NO_STATE) {
 }
 
 /* What a pool keeps, other pools get when it is trimmed, which a free that is under way prevents. */
-static void pools_do_not_share_what_they_keep(NO_STATE) {
+TEST(pools_do_not_share_what_they_keep) {
     machine(1, "shuffle:1");
     cudaStream_t stream;
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -269,7 +267,7 @@ static void pools_do_not_share_what_they_keep(NO_STATE) {
 }
 
 /* Memory of cudaMallocFromPoolAsync belongs to those that come after it. */
-static void using_pool_memory_too_early_shows(NO_STATE) {
+TEST(using_pool_memory_too_early_shows) {
     int spoilt = 0;
     for (int seed = 0; seed < 40; seed++) {
         shuffled_machine(1, seed);
@@ -283,21 +281,4 @@ static void using_pool_memory_too_early_shows(NO_STATE) {
         spoilt += get(x) != 0;
     }
     assert_in_range(spoilt, 1, 39);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_threads_cannot_touch_device_memory),
-        cmocka_unit_test(what_is_written_beyond_an_end_is_noticed),
-        cmocka_unit_test(what_is_read_beyond_an_end_is_noticed_under_asan),
-        cmocka_unit_test(fresh_memory_is_nan),
-        cmocka_unit_test(memory_ends),
-        cmocka_unit_test(holes_join),
-        cmocka_unit_test(addresses_know_their_device),
-        cmocka_unit_test(host_memory_is_registered_once),
-        cmocka_unit_test(a_pool_keeps_what_was_freed),
-        cmocka_unit_test(pools_do_not_share_what_they_keep),
-        cmocka_unit_test(using_pool_memory_too_early_shows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "common/seam/devices.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
@@ -19,15 +19,6 @@ static const struct plan mlp = {
 static const struct plan convnet = {.model = "convnet", .batch = 8, .steps = 2, .samples = 40, .bucket_cap_mb = 0.01};
 
 static int gpus_there;
-
-static int find_gpus(NO_STATE) {
-    char why[512] = "";
-    setenv("CUDA_ON_CPU_DEVICES", "4", 1);
-    setenv("CUDA_ON_CPU_ROUNDING", "slices:4,place,ulps,flush", 0);
-    ls_find_gpus_apart(&gpus_there, why, sizeof why);
-    if (gpus_there == 0) print_error("%s\n", why);
-    return gpus_there > 0 ? 0 : -1;
-}
 
 static struct plan make(struct plan plan, enum mode mode, int devices, int gpus) {
     plan.mode = mode;
@@ -100,18 +91,18 @@ static void expect_dp_is_ddp(struct plan model, int devices, int gpus) {
     release(dp);
 }
 
-static void dp_and_ddp_agree_with_a_gpu_each(NO_STATE) {
+TEST(dp_and_ddp_agree_with_a_gpu_each) {
     for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, devices);
     expect_dp_is_ddp(convnet, 2, 2);
 }
 
-static void dp_and_ddp_agree_on_one_gpu(NO_STATE) {
+TEST(dp_and_ddp_agree_on_one_gpu) {
     for (int devices = 2; devices <= 4; devices *= 2) expect_dp_is_ddp(mlp, devices, 1);
     expect_dp_is_ddp(mlp, 4, 2);
 }
 
 /* Which GPU a device is on has no part in the arithmetic. */
-static void sharing_a_gpu_changes_no_bit(NO_STATE) {
+TEST(sharing_a_gpu_changes_no_bit) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = make(mlp, (enum mode)mode, 4, 4);
         struct outcome *apart = run(&plan);
@@ -123,7 +114,7 @@ static void sharing_a_gpu_changes_no_bit(NO_STATE) {
     }
 }
 
-static void one_device_and_one_rank_are_the_plain_path(NO_STATE) {
+TEST(one_device_and_one_rank_are_the_plain_path) {
     struct plan plan = make(convnet, MODE_SINGLE, 1, 1);
     struct outcome *single = run(&plan);
     expect_progress(&plan, single);
@@ -137,7 +128,7 @@ static void one_device_and_one_rank_are_the_plain_path(NO_STATE) {
     release(single);
 }
 
-static void sync_bn_makes_them_agree_too(NO_STATE) {
+TEST(sync_bn_makes_them_agree_too) {
     struct plan plan = make(convnet, MODE_DP, 2, 2);
     plan.sync_bn = true;
     struct outcome *dp = run(&plan);
@@ -153,7 +144,7 @@ static void sync_bn_makes_them_agree_too(NO_STATE) {
 }
 
 /* The loss is taken elsewhere, from the same outputs. */
-static void the_output_device_changes_no_bit(NO_STATE) {
+TEST(the_output_device_changes_no_bit) {
     struct plan plan = make(mlp, MODE_DP, 3, 3);
     struct outcome *first = run(&plan);
     plan.output_device = 2;
@@ -180,14 +171,14 @@ static void expect_nccl_follows(struct plan model, enum mode mode, int devices, 
     release(again);
 }
 
-static void nccl_keeps_ranks_together(NO_STATE) {
+TEST(nccl_keeps_ranks_together) {
     if (gpus_there < 4) skip();
     expect_nccl_follows(mlp, MODE_DDP, 2, false);
     expect_nccl_follows(mlp, MODE_DDP, 4, false);
     expect_nccl_follows(convnet, MODE_DDP, 2, true);
 }
 
-static void nccl_replicates_and_reduces(NO_STATE) {
+TEST(nccl_replicates_and_reduces) {
     if (gpus_there < 4) skip();
     expect_nccl_follows(mlp, MODE_DP, 2, false);
     expect_nccl_follows(mlp, MODE_DP, 4, false);
@@ -195,7 +186,7 @@ static void nccl_replicates_and_reduces(NO_STATE) {
 }
 
 /* 9 samples on 4 devices: 3 3 3, so that one replica has no piece and is met all the same. */
-static void a_replica_without_a_piece_takes_part(NO_STATE) {
+TEST(a_replica_without_a_piece_takes_part) {
     if (gpus_there < 4) skip();
     struct plan plan = make(mlp, MODE_DP, 4, 4);
     plan.batch = 9;
@@ -228,7 +219,7 @@ static void expect_stored_losses(struct plan plan, const char *stored) {
     release(outcomes);
 }
 
-static void losses_follow_pytorchs(NO_STATE) {
+TEST(losses_follow_pytorchs) {
     struct plan plan = mlp;
     plan.model = "mlp";
     plan.batch = 64;
@@ -243,7 +234,7 @@ static void losses_follow_pytorchs(NO_STATE) {
     expect_stored_losses(plan, "train_mlp_adam_w1");
 }
 
-static void convnet_losses_follow_pytorchs(NO_STATE) {
+TEST(convnet_losses_follow_pytorchs) {
     struct plan plan = convnet;
     plan.batch = 100;
     plan.steps = 1; /* batches of 100 take their time on a CPU that does a GPU's work */
@@ -260,7 +251,7 @@ static void convnet_losses_follow_pytorchs(NO_STATE) {
 /* --- what else a step may have ---------------------------------------------------------------------------------------- */
 
 /* 9 samples on 4 devices; and a last batch that leaves devices without any. */
-static void uneven_batches_follow_one_device(NO_STATE) {
+TEST(uneven_batches_follow_one_device) {
     struct plan plan = make(mlp, MODE_SINGLE, 1, 1), shared;
     plan.batch = 9;
     plan.samples = 30;
@@ -278,7 +269,7 @@ static void uneven_batches_follow_one_device(NO_STATE) {
 }
 
 /* Hashes of what lies on GPUs are compared after each step, and nothing else changes. */
-static void comparing_and_searching_change_no_bit(NO_STATE) {
+TEST(comparing_and_searching_change_no_bit) {
     struct plan plan = make(mlp, MODE_DDP, 2, 2);
     struct outcome *plain = run(&plan);
     plan.compare_each_step = true;
@@ -323,7 +314,7 @@ static void expect_any_order(struct plan plan, int seeds) {
     release(expected);
 }
 
-static void any_order_gives_the_same_bits(NO_STATE) {
+TEST(any_order_gives_the_same_bits) {
     for (int mode = MODE_SINGLE; mode <= MODE_DDP; mode++) {
         int devices = mode == MODE_SINGLE ? 1 : 2;
         expect_any_order(make(mlp, (enum mode)mode, devices, devices), 6);
@@ -336,7 +327,7 @@ static void any_order_gives_the_same_bits(NO_STATE) {
     expect_any_order(plan, 6);
 }
 
-static void any_order_gives_the_same_bits_of_batch_norm(NO_STATE) {
+TEST(any_order_gives_the_same_bits_of_batch_norm) {
     struct plan plan = convnet;
     plan.batch = 4;
     plan.steps = 2;
@@ -349,22 +340,11 @@ static void any_order_gives_the_same_bits_of_batch_norm(NO_STATE) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dp_and_ddp_agree_with_a_gpu_each),
-        cmocka_unit_test(dp_and_ddp_agree_on_one_gpu),
-        cmocka_unit_test(sharing_a_gpu_changes_no_bit),
-        cmocka_unit_test(one_device_and_one_rank_are_the_plain_path),
-        cmocka_unit_test(sync_bn_makes_them_agree_too),
-        cmocka_unit_test(the_output_device_changes_no_bit),
-        cmocka_unit_test(nccl_keeps_ranks_together),
-        cmocka_unit_test(nccl_replicates_and_reduces),
-        cmocka_unit_test(a_replica_without_a_piece_takes_part),
-        cmocka_unit_test(losses_follow_pytorchs),
-        cmocka_unit_test(convnet_losses_follow_pytorchs),
-        cmocka_unit_test(uneven_batches_follow_one_device),
-        cmocka_unit_test(comparing_and_searching_change_no_bit),
-        cmocka_unit_test(any_order_gives_the_same_bits),
-        cmocka_unit_test(any_order_gives_the_same_bits_of_batch_norm),
-    };
-    return cmocka_run_group_tests_name("modes on GPUs", tests, find_gpus, NULL);
+    char why[512] = "";
+    setenv("CUDA_ON_CPU_DEVICES", "4", 1);
+    setenv("CUDA_ON_CPU_ROUNDING", "slices:4,place,ulps,flush", 0);
+    ls_find_gpus_apart(&gpus_there, why, sizeof why);
+    if (gpus_there > 0) return run_added_tests();
+    print_error("%s\n", why);
+    return 1;
 }

@@ -11,12 +11,10 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/programs/resident_runs.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 /* Small and short: a CPU does the work. */
 #define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 4 --no-evaluate"
@@ -40,7 +38,7 @@ static void expect_loaded(const char *line, bool expected) {
         fail_msg("%s: ls_cuda.so is %s", line, expected ? "not loaded" : "loaded");
 }
 
-static void cpu_runs_load_nothing_of_cuda(NO_STATE) {
+TEST_IN(programs, cpu_runs_load_nothing_of_cuda) {
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --single " SMALL, true);
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 dp_train --device-kind cpu --single " SMALL, false);
     expect_loaded("LD_DEBUG=files CUDA_ON_CPU_DEVICES=1 ddp_train --device-kind cpu --spawn 2 " SMALL, false);
@@ -51,7 +49,7 @@ static void cpu_runs_load_nothing_of_cuda(NO_STATE) {
 
 /* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
 
-static void the_first_line_says_on_what(NO_STATE) {
+TEST_IN(programs, the_first_line_says_on_what) {
     static const struct {
         const char *line, *first;
     } cases[] = {
@@ -78,7 +76,7 @@ static void the_first_line_says_on_what(NO_STATE) {
 
 /* Where a GPU was to be expected, the first line says why there is none: with --device-kind auto only, and by one
  * process. */
-static void the_first_line_says_why_not_on_gpus(NO_STATE) {
+TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
     static const struct {
         const char *line, *why;
     } cases[] = {
@@ -117,7 +115,7 @@ static void the_first_line_says_why_not_on_gpus(NO_STATE) {
 }
 
 /* Options that change nothing in this run: one line each, and the run goes on. */
-static void what_has_no_effect_is_noted(NO_STATE) {
+TEST_IN(programs, what_has_no_effect_is_noted) {
     static const struct {
         const char *line, *said;
     } cases[] = {
@@ -142,7 +140,7 @@ static void what_has_no_effect_is_noted(NO_STATE) {
 
 /* How gradients travel is said without being asked where it is not NCCL; all else to those who ask. One rank says
  * it. */
-static void the_backend_is_told(NO_STATE) {
+TEST_IN(programs, the_backend_is_told) {
     static const struct {
         const char *line, *said;
         int lines;
@@ -178,7 +176,7 @@ static void the_backend_is_told(NO_STATE) {
     }
 }
 
-static void the_summary_names_the_gpus(NO_STATE) {
+TEST_IN(programs, the_summary_names_the_gpus) {
     expect_success("CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1,1 --summary=- " SMALL);
     expect_in(p.out_text, "(enqueueing)"); /* the table's heading */
     const char *line = strstr(p.out_text, "{\"summary\"");
@@ -213,7 +211,7 @@ static const char *weights_of(const char *line) {
     return weights;
 }
 
-static void dp_and_ddp_end_with_the_same_weights(NO_STATE) {
+TEST_IN(programs, dp_and_ddp_end_with_the_same_weights) {
     const char *dp = weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL);
     assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=2 dp_train " SMALL));
     assert_string_equal(dp, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0 " SMALL));
@@ -227,7 +225,7 @@ static void dp_and_ddp_end_with_the_same_weights(NO_STATE) {
     for (size_t i = 0; i < COUNT_OF(ddp); i++) assert_string_equal(dp, weights_of(ddp[i]));
 }
 
-static void options_of_gpus_arrive(NO_STATE) {
+TEST_IN(programs, options_of_gpus_arrive) {
     const char *plain = weights_of("CUDA_ON_CPU_DEVICES=1 dp_train " SMALL);
     assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 dp_train --cuda-graph " SMALL));
     assert_string_equal(plain, weights_of("CUDA_ON_CPU_DEVICES=1 ddp_train --cuda-graph " SMALL));
@@ -236,7 +234,7 @@ static void options_of_gpus_arrive(NO_STATE) {
                         weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
 }
 
-static void nccl_repeats_itself(NO_STATE) {
+TEST_IN(programs, nccl_repeats_itself) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=4 ddp_train --spawn 4 " SMALL,
         "CUDA_ON_CPU_DEVICES=4 dp_train --replicate nccl " SMALL,
@@ -248,7 +246,7 @@ static void nccl_repeats_itself(NO_STATE) {
 }
 
 /* With what looks at the ranks and at the weights: hashes, buffers, the accuracy, a file. */
-static void everything_at_once(NO_STATE) {
+TEST_IN(programs, everything_at_once) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
         "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join --model mlp",
@@ -270,7 +268,7 @@ static void everything_at_once(NO_STATE) {
 }
 
 /* With a graph there is a recording for each of the places; a single batch lies in both places of a GPU. */
-static void resident_batches_give_the_same_losses(NO_STATE) {
+TEST_IN(programs, resident_batches_give_the_same_losses) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=1 dp_train --single",
         "CUDA_ON_CPU_DEVICES=1 dp_train --single --cuda-graph",
@@ -288,7 +286,7 @@ static void resident_batches_give_the_same_losses(NO_STATE) {
 /* --- the host ------------------------------------------------------------------------------------------------------ */
 
 /* Every launch has its turn at the emulated interpreter's lock: those of NCCL's operations and of a graph, too. */
-static void launches_of_all_kinds_take_turns(NO_STATE) {
+TEST_IN(programs, launches_of_all_kinds_take_turns) {
     static const struct {
         const char *program, *launch;
     } cases[] = {
@@ -308,20 +306,5 @@ static void launches_of_all_kinds_take_turns(NO_STATE) {
 
 int main(void) {
     alarm(230);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(cpu_runs_load_nothing_of_cuda),
-        TEST(the_first_line_says_on_what),
-        TEST(the_first_line_says_why_not_on_gpus),
-        TEST(what_has_no_effect_is_noted),
-        TEST(the_backend_is_told),
-        TEST(the_summary_names_the_gpus),
-        TEST(dp_and_ddp_end_with_the_same_weights),
-        TEST(options_of_gpus_arrive),
-        TEST(resident_batches_give_the_same_losses),
-        TEST(nccl_repeats_itself),
-        TEST(everything_at_once),
-        TEST(launches_of_all_kinds_take_turns),
-    };
-    return cmocka_run_group_tests_name("programs on GPUs", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define SMALL "--model mlp:784,32,10 --batch-size 16 --steps 6 --no-evaluate --quiet"
 
 struct refusal {
@@ -33,7 +32,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
 
 /* --- the machine ------------------------------------------------------------------------------------------------------- */
 
-static void test_no_gpu(NO_STATE) {
+TEST_IN(programs, test_no_gpu) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=0 dp_train --device-kind cuda", 1, "no GPU can be used: the NVIDIA driver shows no GPU"},
         {"CUDA_ON_CPU_DEVICES=2 CUDA_VISIBLE_DEVICES= dp_train --device-kind cuda", 1, "(CUDA_VISIBLE_DEVICES=)"},
@@ -47,7 +46,7 @@ static void test_no_gpu(NO_STATE) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_gpus_that_are_not_there(NO_STATE) {
+TEST_IN(programs, test_gpus_that_are_not_there) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2,
          "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
@@ -63,7 +62,7 @@ static void test_gpus_that_are_not_there(NO_STATE) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_what_does_not_go_together(NO_STATE) {
+TEST_IN(programs, test_what_does_not_go_together) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --backend nccl", 2, "a GPU per rank, but 2 ranks share 1 GPU"},
         {"CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --device-ids 0,2,0 --backend nccl", 2, "3 ranks share 2 GPUs"},
@@ -79,7 +78,7 @@ static void test_what_does_not_go_together(NO_STATE) {
     expect_refusals(cases, COUNT_OF(cases));
 }
 
-static void test_busy_or_full_gpus(NO_STATE) {
+TEST_IN(programs, test_busy_or_full_gpus) {
     static const struct refusal cases[] = {
         {"CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=cudaSetDevice:2:46 dp_train", 1,
          "another process has the GPU for itself"},
@@ -108,7 +107,7 @@ static void expect_end(const char *line, int status, const char *text, const cha
         fail_msg("%s: status %d, '%s' and '%s' expected: %s", line, p.status, text, another, p.err_text);
 }
 
-static void test_a_kernel_fails(NO_STATE) {
+TEST_IN(programs, test_a_kernel_fails) {
     expect_end("CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_FAIL=kernel:30:700 dp_train", 1, "cudaErrorIllegalAddress",
                "--debug-launches names the operation");
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=kernel:60:719 dp_train", 1, "cudaErrorLaunchFailure",
@@ -122,7 +121,7 @@ static void test_a_kernel_fails(NO_STATE) {
 }
 
 /* The operation's name is what --debug-launches is for: the same fault, counted in kernels, in two ways. */
-static void test_debug_launches_name_the_operation(NO_STATE) {
+TEST_IN(programs, test_debug_launches_name_the_operation) {
     static program p;
     static const char *const operations[] = {"linear", "gemm", "relu",  "cross_entropy", "adam",
                                              "add",    "bias", "scale", "fill"};
@@ -136,7 +135,7 @@ static void test_debug_launches_name_the_operation(NO_STATE) {
     if (!named) fail_msg("no operation is named: %s", p.err_text);
 }
 
-static void test_nccl_fails(NO_STATE) {
+TEST_IN(programs, test_nccl_fails) {
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:2 dp_train --replicate nccl", 1,
                "unhandled system error", "NCCL_DEBUG=INFO says more");
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:3 dp_train --replicate nccl", 1,
@@ -180,14 +179,14 @@ static void expect_rank(job *j, int rank, int status, const char *text) {
 }
 
 /* --device-kind auto finds GPUs on one rank only. */
-static void test_ranks_with_and_without_gpus(NO_STATE) {
+TEST_IN(programs, test_ranks_with_and_without_gpus) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
     for (int r = 0; r < RANKS; r++)
         expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
 }
 
-static void test_a_rank_is_killed(NO_STATE) {
+TEST_IN(programs, test_a_rank_is_killed) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
     for (int i = 0; i < 2; i++) {
@@ -204,7 +203,7 @@ static void test_a_rank_is_killed(NO_STATE) {
     }
 }
 
-static void test_a_rank_stops(NO_STATE) {
+TEST_IN(programs, test_a_rank_stops) {
     static job j;
     start_job(&j, "A=1", "--backend nccl --epochs 100000 --timeout 2");
     program_await(&j.ranks[0], "\n");
@@ -216,7 +215,7 @@ static void test_a_rank_stops(NO_STATE) {
 }
 
 /* The others learn of it, and none of them waits for ever. */
-static void test_a_kernel_fails_on_one_rank(NO_STATE) {
+TEST_IN(programs, test_a_kernel_fails_on_one_rank) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
     for (int i = 0; i < 2; i++) {
@@ -226,14 +225,14 @@ static void test_a_kernel_fails_on_one_rank(NO_STATE) {
     }
 }
 
-static void test_nccl_of_another_version(NO_STATE) {
+TEST_IN(programs, test_nccl_of_another_version) {
     static job j;
     start_job(&j, "NCCL_ON_CPU_VERSION=22304", "--backend nccl --steps 4");
     expect_rank(&j, 0, 1, "rank 1 has 2.23.4");
     expect_rank(&j, 1, 1, "rank 1 has 2.23.4");
 }
 
-static void test_nccl_does_not_come_up(NO_STATE) {
+TEST_IN(programs, test_nccl_does_not_come_up) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7", "--backend nccl --steps 4 --timeout 1");
     expect_rank(&j, 0, 3, "NCCL did not come up within 1 s");
@@ -253,7 +252,7 @@ static const char *plugins_without_nccl(void) {
     return setting;
 }
 
-static void test_nccl_is_not_there(NO_STATE) {
+TEST_IN(programs, test_nccl_is_not_there) {
     static job j;
     const char *without = plugins_without_nccl();
     start_job(&j, without, "--backend nccl --steps 4");
@@ -266,7 +265,7 @@ static void test_nccl_is_not_there(NO_STATE) {
 }
 
 /* Each rank has a GPU of its own, though all of them count it as their first. */
-static void test_the_reason_for_staging_is_the_true_one(NO_STATE) {
+TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     static job j;
     const char *without = plugins_without_nccl();
     j.port = free_port();
@@ -291,7 +290,7 @@ static void test_the_reason_for_staging_is_the_true_one(NO_STATE) {
 }
 
 /* --spawn adds a line that names the rank and what it said. */
-static void test_a_launcher_tells_whose_failure_it_was(NO_STATE) {
+TEST_IN(programs, test_a_launcher_tells_whose_failure_it_was) {
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclAllReduce:2:3 ddp_train --spawn 2 " SMALL);
     assert_int_equal(p.status, 1);
@@ -305,24 +304,5 @@ static void test_a_launcher_tells_whose_failure_it_was(NO_STATE) {
 
 int main(void) {
     alarm(230);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_no_gpu),
-        TEST(test_gpus_that_are_not_there),
-        TEST(test_what_does_not_go_together),
-        TEST(test_busy_or_full_gpus),
-        TEST(test_a_kernel_fails),
-        TEST(test_debug_launches_name_the_operation),
-        TEST(test_nccl_fails),
-        TEST(test_ranks_with_and_without_gpus),
-        TEST(test_a_rank_is_killed),
-        TEST(test_a_rank_stops),
-        TEST(test_a_kernel_fails_on_one_rank),
-        TEST(test_nccl_of_another_version),
-        TEST(test_nccl_does_not_come_up),
-        TEST(test_nccl_is_not_there),
-        TEST(test_the_reason_for_staging_is_the_true_one),
-        TEST(test_a_launcher_tells_whose_failure_it_was),
-    };
-    return cmocka_run_group_tests_name("faults of GPUs", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -5,7 +5,7 @@
 
 #include "common/train/step_graph.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/parallel/plan.h"
 #include "tests/train/trainer.h"
@@ -51,7 +51,7 @@ static struct result run(ls_device *gpu, const struct recipe *recipe, bool graph
     return (struct result){result.parameter_hash, result.accuracy, scratch_read(t.options.dump_losses, &nbytes)};
 }
 
-static void a_graph_of_micro_batches_gives_the_same_bits(NO_STATE) {
+APART("", a_graph_of_micro_batches_gives_the_same_bits) {
     static const struct recipe recipes[] = {{1, LS_FP16}, {2, LS_FP32}, {3, LS_FP16}, {2, LS_BF16}};
     ls_device *gpu = open_gpu((ls_device_options){0});
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
@@ -64,11 +64,15 @@ static void a_graph_of_micro_batches_gives_the_same_bits(NO_STATE) {
     ls_device_close(gpu);
 }
 
+TEST(a_graph_of_micro_batches_gives_the_same_bits_shuffled) {
+    in_own_process("CUDA_ON_CPU_STREAMS=shuffle:3", in_a_graph_of_micro_batches_gives_the_same_bits);
+}
+
 /* --- DataParallel ------------------------------------------------------------------------------------------------- */
 
 /* The bits are the same wherever the loss is taken, in which case its scale comes from another GPU, and however
  * parameters and gradients travel: the sum of two has one order only. The scale doubles with each step. */
-static void micro_batches_on_two_gpus_give_the_same_bits(NO_STATE) {
+APART("CUDA_ON_CPU_DEVICES=2", micro_batches_on_two_gpus_give_the_same_bits) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .gpus = 2, .model = "mlp:20,16,10", .batch = 22, .steps = 3};
     plan.samples = 66;
     plan.accumulate = 3; /* 8 8 6 */
@@ -88,13 +92,4 @@ static void micro_batches_on_two_gpus_give_the_same_bits(NO_STATE) {
         assert_true(outcomes[i]->scales[plan.steps - 1] == 8 * 65536 && outcomes[i]->skipped == 0);
     }
     for (int i = 0; i < 4; i++) shared_free(outcomes[i], MAX_RANKS * sizeof **outcomes);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        APART(a_graph_of_micro_batches_gives_the_same_bits, ""),
-        APART(a_graph_of_micro_batches_gives_the_same_bits, "CUDA_ON_CPU_STREAMS=shuffle:3"),
-        APART(micro_batches_on_two_gpus_give_the_same_bits, "CUDA_ON_CPU_DEVICES=2"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/arrays.h"
 
 float kernel_expf(float x) __asm__("_ZN11cuda_on_cpu11kernel_expfEf");
@@ -19,7 +19,10 @@ static void rounds(const char *how) {
     roomy_machine(1, "eager");
 }
 
-static int forget(NO_STATE) { return unsetenv("CUDA_ON_CPU_ROUNDING"); }
+static int forget(void **state) {
+    (void)state;
+    return unsetenv("CUDA_ON_CPU_ROUNDING");
+}
 
 /* The sum of a[i] b[i] as one product, of arrays that begin `shift` elements behind a multiple of 256 bytes. */
 static float sum(cudaDataType type, cublasMath_t math, const void *a, const void *b, int k, size_t shift) {
@@ -48,7 +51,7 @@ static float sum_of_floats(const float *a, const float *b, int k, size_t shift) 
 
 /* 2^24 + 1, 1 - 2^24, 2^24 + 1, 1 - 2^24, ... in slices of two: 2^24 swallows a one beside it, and the one that is left
  * from the slices before. All other sums are exact. */
-static void slices_are_summed_apart(NO_STATE) {
+TEST_WITH(NULL, forget, slices_are_summed_apart) {
     for (int count = 2; count <= 8; count *= 2) {
         float a[16], ones[16];
         for (int i = 0; i < 2 * count; i++) {
@@ -63,7 +66,7 @@ static void slices_are_summed_apart(NO_STATE) {
     }
 }
 
-static void a_place_that_is_not_even_changes_the_sum(NO_STATE) {
+TEST_WITH(NULL, forget, a_place_that_is_not_even_changes_the_sum) {
     float a[K], b[K];
     for (int i = 0; i < K; i++) a[i] = sinf((float)i), b[i] = cosf((float)(3 * i));
     rounds("");
@@ -76,7 +79,7 @@ static void a_place_that_is_not_even_changes_the_sum(NO_STATE) {
     assert_true(sum_of_floats(a, b, K, 1) == other);
 }
 
-static void tensor_cores_cut(NO_STATE) {
+TEST_WITH(NULL, forget, tensor_cores_cut) {
     static const float x = 1 + 0x1.8p-10f, one = 1;
     static const uint16_t sums[] = {0x3c00, 3}, ones[] = {0x3c00, 0x3c00}; /* 1 and 3 x 2^-24 in fp16 */
     uint16_t many[17], units[17];
@@ -92,7 +95,7 @@ static void tensor_cores_cut(NO_STATE) {
     assert_true(sum(CUDA_R_16F, CUBLAS_DEFAULT_MATH, many, units, 17, 0) == 1); /* each alone is below the 24 bits */
 }
 
-static void exponentials_are_two_units_off_at_most(NO_STATE) {
+TEST_WITH(NULL, forget, exponentials_are_two_units_off_at_most) {
     int seen[5] = {0};
     rounds("");
     for (float x = -80; x < 80; x += 0.37f) assert_true(kernel_expf(x) == expf(x));
@@ -111,7 +114,7 @@ static void exponentials_are_two_units_off_at_most(NO_STATE) {
     assert_true(kernel_logf(1) == 0 && kernel_logf(0) == -INFINITY);
 }
 
-static void subnormal_numbers_are_flushed(NO_STATE) {
+TEST_WITH(NULL, forget, subnormal_numbers_are_flushed) {
     static const float tiny = 0x1p-130f, one = 1, large = 0x1p100f, small = 0x1p-70f, normal = 0x1p-126f;
     static const uint16_t half_tiny = 1, half_one = 0x3c00;
     rounds("");
@@ -127,20 +130,8 @@ static void use_cuda(void *how) {
     (void)device_array(1);
 }
 
-static void a_word_that_it_does_not_know_ends_the_process(NO_STATE) {
+TEST_WITH(NULL, forget, a_word_that_it_does_not_know_ends_the_process) {
     static char words[][16] = {"flash", "slices", "slices:0", "slices:65", "cut,ulp"}, known[] = "slices:64,cut,ulps";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) assert_int_equal(dies(use_cuda, words[i]), 1);
     assert_int_equal(dies(use_cuda, known), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(slices_are_summed_apart, forget),
-        cmocka_unit_test_teardown(a_place_that_is_not_even_changes_the_sum, forget),
-        cmocka_unit_test_teardown(tensor_cores_cut, forget),
-        cmocka_unit_test_teardown(exponentials_are_two_units_off_at_most, forget),
-        cmocka_unit_test_teardown(subnormal_numbers_are_flushed, forget),
-        cmocka_unit_test_teardown(a_word_that_it_does_not_know_ends_the_process, forget),
-    };
-    return cmocka_run_group_tests_name("rounding of the CPU's CUDA", tests, NULL, NULL);
 }

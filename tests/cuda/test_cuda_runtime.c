@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/machine.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
@@ -48,7 +48,7 @@ static void set_flag(void *flag) { *(int *)flag = 1; }
 
 /* --- order -------------------------------------------------------------------------------------------------------- */
 
-static void shuffled_work_waits_for_the_host(NO_STATE) {
+TEST(shuffled_work_waits_for_the_host) {
     machine(1, "shuffle:1");
     cudaStream_t stream = new_stream();
     int flag = 0;
@@ -82,12 +82,12 @@ static int orders_that_see_it(int waits) {
     return seen;
 }
 
-static void a_wait_orders_streams(NO_STATE) {
+TEST(a_wait_orders_streams) {
     assert_int_equal(orders_that_see_it(1), SEEDS);
     assert_in_range(orders_that_see_it(0), 1, SEEDS - 1);
 }
 
-static void a_wait_is_for_the_record_before_it(NO_STATE) {
+TEST(a_wait_is_for_the_record_before_it) {
     int early = 0;
     for (int seed = 0; seed < SEEDS; seed++) {
         shuffled_machine(1, seed);
@@ -109,7 +109,7 @@ static void a_wait_is_for_the_record_before_it(NO_STATE) {
     assert_in_range(early, 1, SEEDS - 1);
 }
 
-static void the_same_seed_gives_the_same_order(NO_STATE) {
+TEST(the_same_seed_gives_the_same_order) {
     float first[SEEDS], again[SEEDS];
     for (int round = 0; round < 2; round++) {
         for (int seed = 0; seed < SEEDS; seed++) {
@@ -128,7 +128,7 @@ static void the_same_seed_gives_the_same_order(NO_STATE) {
     assert_true(differ > 0);
 }
 
-static void events_know_whether_they_happened(NO_STATE) {
+TEST(events_know_whether_they_happened) {
     machine(2, "shuffle:3");
     cudaStream_t stream = new_stream();
     cudaEvent_t begin, end, untimed = new_event();
@@ -159,7 +159,7 @@ static void events_know_whether_they_happened(NO_STATE) {
     FAILS(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(stream));
 }
 
-static void a_destroyed_stream_finishes(NO_STATE) {
+TEST(a_destroyed_stream_finishes) {
     machine(1, "shuffle:3");
     cudaStream_t stream = new_stream();
     int flag = 0;
@@ -171,7 +171,7 @@ static void a_destroyed_stream_finishes(NO_STATE) {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-static void pageable_memory_is_staged_and_pinned_is_not(NO_STATE) {
+TEST(pageable_memory_is_staged_and_pinned_is_not) {
     machine(1, "shuffle:5");
     cudaStream_t stream = new_stream();
     float *x = new_floats(3), *pinned = new_pinned_floats(1), pageable = 1, registered[1] = {1};
@@ -199,7 +199,7 @@ static void pageable_memory_is_staged_and_pinned_is_not(NO_STATE) {
     OK(cudaFreeHost(pinned));
 }
 
-static void copies_stay_inside_of_their_memory(NO_STATE) {
+TEST(copies_stay_inside_of_their_memory) {
     machine(2, "eager");
     cudaStream_t stream = new_stream();
     float *x = new_floats(10), host[11] = {0}, *pinned = new_pinned_floats(5);
@@ -224,18 +224,4 @@ static void copies_stay_inside_of_their_memory(NO_STATE) {
     assert_true(get(there) == 8);
     OK(cudaFree(x));
     FAILS(cudaErrorInvalidValue, cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, NULL));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shuffled_work_waits_for_the_host),
-        cmocka_unit_test(a_wait_orders_streams),
-        cmocka_unit_test(a_wait_is_for_the_record_before_it),
-        cmocka_unit_test(the_same_seed_gives_the_same_order),
-        cmocka_unit_test(events_know_whether_they_happened),
-        cmocka_unit_test(a_destroyed_stream_finishes),
-        cmocka_unit_test(pageable_memory_is_staged_and_pinned_is_not),
-        cmocka_unit_test(copies_stay_inside_of_their_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

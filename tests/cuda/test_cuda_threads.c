@@ -4,14 +4,15 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/arrays.h"
 #include "tests/cuda_on_cpu/selftest.h"
 
 static const char *const orders[] = {"ascending", "descending", "random:1", "random:77"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static int setup(NO_STATE) {
+static int setup(void **state) {
+    (void)state;
     roomy_machine(1, "eager");
     return 0;
 }
@@ -38,7 +39,7 @@ static struct selftest_place *places_of(struct selftest_geometry g) {
     return places;
 }
 
-static void every_thread_runs_once_and_knows_its_place(NO_STATE) {
+TEST_WITH(setup, NULL, every_thread_runs_once_and_knows_its_place) {
     static const struct selftest_geometry geometries[] = {
         {{1, 1, 1}, {1, 1, 1}},  {{3, 1, 1}, {65, 1, 1}},   {{2, 3, 4}, {5, 3, 2}},   {{1, 5, 1}, {1, 7, 9}},
         {{7, 1, 2}, {1, 1, 64}}, {{1, 1, 1}, {1024, 1, 1}}, {{1, 1, 3}, {1, 1024, 1}}};
@@ -63,7 +64,7 @@ static void every_thread_runs_once_and_knows_its_place(NO_STATE) {
     }
 }
 
-static void the_order_of_threads_and_blocks_can_be_chosen(NO_STATE) {
+TEST_WITH(setup, NULL, the_order_of_threads_and_blocks_can_be_chosen) {
     struct selftest_geometry g = {{5, 1, 1}, {100, 1, 1}};
     unsigned random_turns[2][500];
     for (int o = 0; o < ORDERS; o++) {
@@ -142,7 +143,7 @@ static bool swap_is_right(bool with_barrier) {
 
 /* This is what makes the other tests of kernels worth something: run in several orders, they are red where a barrier
  * lacks. */
-static void a_kernel_without_its_barrier_is_wrong_in_some_order(NO_STATE) {
+TEST_WITH(setup, NULL, a_kernel_without_its_barrier_is_wrong_in_some_order) {
     static const attempt attempts[] = {reverse_is_right, rounds_are_right, swap_is_right};
     for (int a = 0; a < 3; a++) {
         assert_int_equal(wrong_orders(attempts[a], true), 0);
@@ -163,11 +164,11 @@ static bool chain_is_right(bool unused) {
     return x[8] == 8;
 }
 
-static void blocks_that_need_an_order_are_found(NO_STATE) {
+TEST_WITH(setup, NULL, blocks_that_need_an_order_are_found) {
     assert_int_equal(wrong_orders(chain_is_right, false), ORDERS - 1);
 }
 
-static void sums_of_blocks_are_right_in_every_order(NO_STATE) {
+TEST_WITH(setup, NULL, sums_of_blocks_are_right_in_every_order) {
     static double in[7 * 1024], out[7];
     for (unsigned threads = 32; threads <= 1024; threads += 31 * 32) {
         for (int o = 0; o < ORDERS; o++) {
@@ -206,7 +207,7 @@ static void expect_shuffle(unsigned threads, char kind, int argument, int width,
     ok(cudaFree(memory));
 }
 
-static void shuffles_give_what_the_guide_says(NO_STATE) {
+TEST_WITH(setup, NULL, shuffles_give_what_the_guide_says) {
     for (int o = 0; o < ORDERS; o++) {
         cuda_on_cpu_set_thread_order(orders[o]);
         for (int width = 1; width <= 32; width *= 2) {
@@ -222,7 +223,7 @@ static void shuffles_give_what_the_guide_says(NO_STATE) {
     }
 }
 
-static void lanes_may_shuffle_in_groups(NO_STATE) {
+TEST_WITH(setup, NULL, lanes_may_shuffle_in_groups) {
     for (int o = 0; o < ORDERS; o++) {
         cuda_on_cpu_set_thread_order(orders[o]);
         int out[32], *memory = device_array(sizeof out);
@@ -230,19 +231,4 @@ static void lanes_may_shuffle_in_groups(NO_STATE) {
         from_device(out, memory, sizeof out);
         for (int i = 0; i < 32; i++) assert_int_equal(out[i], i % 2 == 0 ? 240 : 256);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_thread_runs_once_and_knows_its_place),
-        TEST(the_order_of_threads_and_blocks_can_be_chosen),
-        TEST(a_kernel_without_its_barrier_is_wrong_in_some_order),
-        TEST(blocks_that_need_an_order_are_found),
-        TEST(sums_of_blocks_are_right_in_every_order),
-        TEST(shuffles_give_what_the_guide_says),
-        TEST(lanes_may_shuffle_in_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/probe.h"
 #include "kernels/kernels.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 enum { COUNT = 1 << 16, LAUNCHES = 100 };
@@ -50,7 +50,7 @@ static const struct ls_probe_record *find_launch(const struct ls_probe_thread *t
 }
 
 /* Every launch has a RUN, told in the order of the stream, that begins after it and ends before the wait for it did. */
-static void each_launch_has_its_run(NO_STATE) {
+TEST(each_launch_has_its_run) {
     float host[16];
     open_one();
     ls_probe_name_thread("host");
@@ -96,7 +96,7 @@ static unsigned long event_records(void) {
     return calls ? calls("cudaEventRecord") : 0;
 }
 
-static void while_the_probes_are_off_nothing_is_timed(NO_STATE) {
+TEST(while_the_probes_are_off_nothing_is_timed) {
     open_one();
     unsigned long events = event_records();
     ls_fill(compute, values, 1, COUNT);
@@ -126,7 +126,7 @@ static ls_status run_task(const void *arguments) {
     return LS_OK;
 }
 
-static void tasks_of_the_host_run_in_its_thread(NO_STATE) {
+TEST(tasks_of_the_host_run_in_its_thread) {
     open_one();
     ls_probe_name_thread("host");
     ls_probe_start(false);
@@ -144,7 +144,7 @@ static void tasks_of_the_host_run_in_its_thread(NO_STATE) {
 }
 
 /* What is captured does not run, and has no record at all; each launch has a RUN. */
-static void a_graph_is_one_piece_of_work(NO_STATE) {
+TEST(a_graph_is_one_piece_of_work) {
     open_one();
     ls_graph *graph;
     ls_fill(compute, values, 0, COUNT);
@@ -176,14 +176,4 @@ static void a_graph_is_one_piece_of_work(NO_STATE) {
     ls_probe_drop();
     ls_graph_destroy(graph);
     close_one();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_launch_has_its_run),
-        cmocka_unit_test(while_the_probes_are_off_nothing_is_timed),
-        cmocka_unit_test(tasks_of_the_host_run_in_its_thread),
-        cmocka_unit_test(a_graph_is_one_piece_of_work),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include "common/report/step_times.h"
 #include "common/train/step_graph.h"
 #include "tests/base/scratch.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/parallel/plan.h"
@@ -20,9 +20,14 @@
 /* Memory that this process shares with those of its tests. */
 static struct shared { uint64_t hash; } * shared;
 
+/* What only the GPUs of tests/cuda_on_cpu can be told. */
+static void on_the_stand_in(const char *settings, void (*body)(void **state)) {
+    if (!gpu_is_real()) in_own_process(settings, body);
+}
+
 /* --- PyTorch's runs ---------------------------------------------------------------------------------------------- */
 
-static void the_mlp_follows_pytorch(NO_STATE) {
+APART("", the_mlp_follows_pytorch) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_mlp, gpu, 0, "before.", "step0.grad.");
     expect_recorded_gradients(&recorded_mlp, gpu, 5, "step5.state.", "step5.grad.");
@@ -30,8 +35,12 @@ static void the_mlp_follows_pytorch(NO_STATE) {
     ls_device_close(gpu);
 }
 
+TEST(the_mlp_follows_pytorch_rounded) {
+    on_the_stand_in("CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush", in_the_mlp_follows_pytorch);
+}
+
 /* Convolutions and batch norm take a CPU that plays a GPU seconds a step, so only the first steps are repeated. */
-static void the_convnet_follows_pytorch(NO_STATE) {
+APART("", the_convnet_follows_pytorch) {
     enum { STEPS = 2 };
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_recorded_gradients(&recorded_convnet, gpu, 5, "step5.state.", "step5.grad.");
@@ -78,7 +87,7 @@ static ls_train_result run_variant(const struct repetition *r, ls_device *gpu, s
     return result;
 }
 
-static void run_and_compare(NO_STATE) {
+TEST_CASE(run_and_compare) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     uint64_t hash = run_variant(&small_mlp, gpu, (struct variant){.in_part = true}, NULL).parameter_hash;
     if (shared->hash == 0) shared->hash = hash;
@@ -92,7 +101,7 @@ static void run_and_compare(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void any_order_of_streams_and_threads_gives_the_same_bits(NO_STATE) {
+TEST(any_order_of_streams_and_threads_gives_the_same_bits) {
     static const char *const orders[] = {"",
                                          "CUDA_ON_CPU_THREADS=descending",
                                          "CUDA_ON_CPU_THREADS=random:3 CUDA_ON_CPU_STREAMS=shuffle:1",
@@ -102,7 +111,7 @@ static void any_order_of_streams_and_threads_gives_the_same_bits(NO_STATE) {
                                          "CUDA_ON_CPU_STREAMS=shuffle:5"};
     shared->hash = 0;
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
-        if (i == 0 || !gpu_is_real()) in_own_process(orders[i], run_and_compare);
+        (i == 0 ? in_own_process : on_the_stand_in)(orders[i], run_and_compare);
 }
 
 /* --- a step as a graph ------------------------------------------------------------------------------------------- */
@@ -128,7 +137,7 @@ static void expect_calls(const char *function, unsigned long count) {
     if (calls) assert_int_equal(calls(function), count);
 }
 
-static void a_graph_gives_the_same_bits(NO_STATE) {
+APART("", a_graph_gives_the_same_bits) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_mlp, gpu, (struct variant){.in_part = true});
     /* 60 steps in three epochs, the 24th and the 48th with fewer samples, and three before the first recording */
@@ -137,8 +146,12 @@ static void a_graph_gives_the_same_bits(NO_STATE) {
     ls_device_close(gpu);
 }
 
+TEST(a_graph_gives_the_same_bits_shuffled) {
+    on_the_stand_in("CUDA_ON_CPU_STREAMS=shuffle:7", in_a_graph_gives_the_same_bits);
+}
+
 /* Two recordings, and a launch of the first once more. */
-static void a_graph_of_the_convnet_gives_the_same_bits(NO_STATE) {
+APART("", a_graph_of_the_convnet_gives_the_same_bits) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     expect_same_with_graph(&small_convnet, gpu, (struct variant){0});
     ls_device_close(gpu);
@@ -146,7 +159,7 @@ static void a_graph_of_the_convnet_gives_the_same_bits(NO_STATE) {
 
 /* --- times ------------------------------------------------------------------------------------------------------- */
 
-static void steps_are_timed_in_blocks_unless_each_is_asked_for(NO_STATE) {
+APART("", steps_are_timed_in_blocks_unless_each_is_asked_for) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small_mlp;
     r.steps = 3 * LS_TIME_BLOCK + 4;
@@ -164,27 +177,9 @@ static void steps_are_timed_in_blocks_unless_each_is_asked_for(NO_STATE) {
     ls_device_close(gpu);
 }
 
-/* What only the GPUs of tests/cuda_on_cpu can be told. */
-static void run_on_the_stand_in(void **state) {
-    if (!gpu_is_real()) run_row_apart(state);
-}
-
-#define ON_THE_STAND_IN(test, settings)                                                                                \
-    TEST_ROW(#test " " settings, run_on_the_stand_in, (&(struct apart){settings, test}))
-
 int main(void) {
     shared = shared_alloc(sizeof *shared);
-    const struct CMUnitTest tests[] = {
-        APART(the_mlp_follows_pytorch, ""),
-        ON_THE_STAND_IN(the_mlp_follows_pytorch, "CUDA_ON_CPU_ROUNDING=slices:8,place,ulps,flush"),
-        APART(the_convnet_follows_pytorch, ""),
-        cmocka_unit_test(any_order_of_streams_and_threads_gives_the_same_bits),
-        APART(a_graph_gives_the_same_bits, ""),
-        APART(a_graph_of_the_convnet_gives_the_same_bits, ""),
-        ON_THE_STAND_IN(a_graph_gives_the_same_bits, "CUDA_ON_CPU_STREAMS=shuffle:7"),
-        APART(steps_are_timed_in_blocks_unless_each_is_asked_for, ""),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_added_tests();
     shared_free(shared, sizeof *shared);
     return failed;
 }

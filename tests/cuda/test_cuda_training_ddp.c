@@ -7,7 +7,7 @@
 #include "common/base/random.h"
 #include "common/train/step_graph.h"
 #include "ddp_procs/distributed.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/ddp_procs/inside.h"
@@ -100,7 +100,7 @@ static const struct gpu_path *path_of(ls_comm_path kind) {
     return path;
 }
 
-static void a_graph_gives_the_same_bits_on_every_rank(NO_STATE) {
+TEST(a_graph_gives_the_same_bits_on_every_rank) {
     const struct gpu_path *path = path_of(LS_COMM_NCCL);
     run_good_ranks_on(path->backend, RANKS, compare_on_rank, path);
 }
@@ -149,7 +149,7 @@ static void count_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void a_bucket_is_averaged_at_once(NO_STATE) {
+TEST(a_bucket_is_averaged_at_once) {
     const struct gpu_path *path = path_of(LS_COMM_STAGED);
     run_good_ranks_on(path->backend, RANKS, count_on_rank, path);
 }
@@ -202,7 +202,7 @@ static void abort_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void a_collective_that_fails_sticks(NO_STATE) {
+TEST(a_collective_that_fails_sticks) {
     run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "mlp:784,32,10");
     run_good_ranks_on(path_of(LS_COMM_NCCL)->backend, RANKS, abort_on_rank, "convnet");
 }
@@ -240,19 +240,9 @@ static void refuse_on_rank(struct rank *rank) {
     ls_device_close(rank->device);
 }
 
-static void graphs_are_refused_where_the_host_takes_part(NO_STATE) {
+TEST(graphs_are_refused_where_the_host_takes_part) {
     for (int kind = LS_COMM_STAGED; kind <= LS_COMM_NCCL; kind++) {
         const struct gpu_path *path = path_of((ls_comm_path)kind);
         run_good_ranks_on(path->backend, RANKS, refuse_on_rank, path);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_gives_the_same_bits_on_every_rank),
-        cmocka_unit_test(a_bucket_is_averaged_at_once),
-        cmocka_unit_test(a_collective_that_fails_sticks),
-        cmocka_unit_test(graphs_are_refused_where_the_host_takes_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation,
- * checkpoints, the optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
+/* The parts of training that meet a GPU's memory, one by one: a step and its waits, weights, evaluation, checkpoints, the
+ * optimizer, page-locked batches, profilers' marks, a loss that is not finite, and what a graph is refused for. Each
  * test is a process of its own. */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda_on_cpu/include/cuda_on_cpu.h"
 #include "tests/nn/models.h"
@@ -34,7 +34,7 @@ static void take_step(ls_parallel *p, const ls_batch *batch) {
 }
 
 /* After the first steps the host waits for nothing but its batch's copy, and nothing is allocated. */
-static void a_step_waits_for_nothing(NO_STATE) {
+APART("", a_step_waits_for_nothing) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     static float inputs[64 * 784];
@@ -59,7 +59,7 @@ static void a_step_waits_for_nothing(NO_STATE) {
 
 /* --- weights and evaluation -------------------------------------------------------------------------------------- */
 
-static void weights_travel_through_files(NO_STATE) {
+APART("", weights_travel_through_files) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     ls_model *on_gpu = make_model(gpu, "convnet", 2, 5), *on_cpu = make_model(cpu, "convnet", 2, 5);
     uint64_t gpu_hash, cpu_hash;
@@ -81,7 +81,7 @@ static void weights_travel_through_files(NO_STATE) {
     close_empty_device(cpu);
 }
 
-static void an_evaluation_counts_as_on_the_cpu(NO_STATE) {
+APART("", an_evaluation_counts_as_on_the_cpu) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -121,7 +121,7 @@ static void train_to(ls_device *device, int64_t steps, const char *resume, const
     trainer_close(&t);
 }
 
-static void a_gpus_checkpoint_goes_on_anywhere(NO_STATE) {
+APART("", a_gpus_checkpoint_goes_on_anywhere) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     train_to(gpu, 9, NULL, scratch_path("whole"));
     train_to(gpu, 4, NULL, scratch_path("part"));
@@ -173,7 +173,7 @@ static uint64_t hash_after_updates(ls_device *device, ls_optimizer_options optio
     return hash;
 }
 
-static void updates_have_the_bits_of_the_cpu(NO_STATE) {
+APART("", updates_have_the_bits_of_the_cpu) {
     ls_device *gpu = open_gpu((ls_device_options){0}), *cpu = open_device(0);
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options options = ls_optimizer_defaults((ls_optimizer_kind)kind);
@@ -190,7 +190,7 @@ static void updates_have_the_bits_of_the_cpu(NO_STATE) {
 
 /* --- what the loop asks of the device ----------------------------------------------------------------------------- */
 
-static void batches_are_pinned_if_the_options_say_so(NO_STATE) {
+APART("", batches_are_pinned_if_the_options_say_so) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -208,7 +208,7 @@ static void batches_are_pinned_if_the_options_say_so(NO_STATE) {
     ls_device_close(gpu);
 }
 
-static void profilers_see_the_phases(NO_STATE) {
+APART("", profilers_see_the_phases) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct trainer t = trainer_open(&small, gpu);
     ls_train_result result;
@@ -229,7 +229,7 @@ static void profilers_see_the_phases(NO_STATE) {
 
 /* --- a loss that is not finite ------------------------------------------------------------------------------------ */
 
-static void a_nan_ends_the_run(NO_STATE) {
+APART("", a_nan_ends_the_run) {
     ls_device *gpu = open_gpu((ls_device_options){0});
     struct repetition r = small;
     r.learning_rate = 1e30;
@@ -248,10 +248,9 @@ static void a_nan_ends_the_run(NO_STATE) {
     ls_device_close(gpu);
 }
 
-/* --- what a graph is refused for
- * ----------------------------------------------------------------------------------- */
+/* --- what a graph is refused for ----------------------------------------------------------------------------------- */
 
-static void graphs_are_refused_where_the_host_takes_part(NO_STATE) {
+APART("", graphs_are_refused_where_the_host_takes_part) {
     struct gpus gpus = open_gpus(2);
     ls_device *cpu = open_device(0);
     ls_step_graph *graph;
@@ -280,19 +279,4 @@ static void graphs_are_refused_where_the_host_takes_part(NO_STATE) {
     ls_model_destroy(model);
     close_gpus(&gpus);
     close_empty_device(cpu);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        APART(a_step_waits_for_nothing, ""),
-        APART(weights_travel_through_files, ""),
-        APART(an_evaluation_counts_as_on_the_cpu, ""),
-        APART(a_gpus_checkpoint_goes_on_anywhere, ""),
-        APART(updates_have_the_bits_of_the_cpu, ""),
-        APART(batches_are_pinned_if_the_options_say_so, ""),
-        APART(profilers_see_the_phases, ""),
-        APART(a_nan_ends_the_run, ""),
-        APART(graphs_are_refused_where_the_host_takes_part, ""),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/cuda/test.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 enum { SEEDS = 12 };
@@ -61,35 +61,28 @@ static void expect_needed(enum mode mode, bool nccl, const char *const names[]) 
     release(expected);
 }
 
-static void waits_of_a_single_gpu(NO_STATE) {
+TEST(waits_of_a_single_gpu) {
     expect_needed(MODE_SINGLE, false, (const char *const[]){"batch copied", "batch used", NULL});
 }
 
-static void waits_of_flat_copies(NO_STATE) {
+TEST(waits_of_flat_copies) {
     expect_needed(MODE_DP, false,
                   (const char *const[]){"batch copied", "replica updated", "outputs ready", "outputs gathered",
                                         "loss taken", "loss gradient arrived", "backward done", "gradients sent",
                                         "parameters updated", NULL});
 }
 
-static void waits_of_replicas_that_meet_in_nccl(NO_STATE) {
+TEST(waits_of_replicas_that_meet_in_nccl) {
     expect_needed(MODE_DP, true,
                   (const char *const[]){"batch copied", "piece arrived", "replica updated", "backward done",
                                         "gradients sent", "parameters updated", NULL});
 }
 
-static void waits_of_ranks_that_meet_in_nccl(NO_STATE) {
+TEST(waits_of_ranks_that_meet_in_nccl) {
     expect_needed(MODE_DDP, true, (const char *const[]){"batch copied", "bucket ready", "bucket reduced", NULL});
 }
 
-static int setup(NO_STATE) { return setenv("CUDA_ON_CPU_DEVICES", "2", 1); }
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_of_a_single_gpu),
-        cmocka_unit_test(waits_of_flat_copies),
-        cmocka_unit_test(waits_of_replicas_that_meet_in_nccl),
-        cmocka_unit_test(waits_of_ranks_that_meet_in_nccl),
-    };
-    return cmocka_run_group_tests_name("waits between streams of GPUs", tests, setup, NULL);
+    setenv("CUDA_ON_CPU_DEVICES", "2", 1);
+    return run_added_tests();
 }

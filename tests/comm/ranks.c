@@ -1,13 +1,6 @@
 #define _GNU_SOURCE
 #include "tests/comm/ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "tests/base/test.h"
 
 double rank_get_timeout_s = 30;
 

@@ -1,18 +1,12 @@
 /* All-reduce by every algorithm: to the bit in the order that its file promises, the same on all ranks, however the
  * buffers lie. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/base/test.h"
 #include "tests/comm/buffers.h"
 #include "tests/comm/orders.h"
 #include "tests/comm/values.h"
@@ -82,8 +76,7 @@ static void order_body(struct rank *rank) {
     close_all(rank, &b);
 }
 
-static void test_order(void **state) {
-    (void)state;
+TEST(test_order) {
     const int world_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 0};
     run_all(order_body, world_sizes);
 }
@@ -133,8 +126,7 @@ static void large_body(struct rank *rank) {
     close_all(rank, &b);
 }
 
-static void test_large_messages(void **state) {
-    (void)state;
+TEST(test_large_messages) {
     const int world_sizes[] = {2, 3, 6, 9, 0};
     run_all(large_body, world_sizes);
 }
@@ -166,8 +158,7 @@ static void in_a_row_body(struct rank *rank) {
     close_all(rank, &b);
 }
 
-static void test_in_a_row(void **state) {
-    (void)state;
+TEST(test_in_a_row) {
     const int world_sizes[] = {2, 3, 4, 7, 0}; /* every mode of the streams */
     run_all(in_a_row_body, world_sizes);
 }
@@ -198,16 +189,14 @@ static void nan_body(struct rank *rank) {
     close_all(rank, &b);
 }
 
-static void test_nan(void **state) {
-    (void)state;
+TEST(test_nan) {
     const int world_sizes[] = {2, 3, 5, 0};
     run_all(nan_body, world_sizes);
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static void test_table(void **state) {
-    (void)state;
+TEST(test_table) {
     static const char *const names[] = {"direct", "ring", "halving-doubling", "tree", "naive"};
     size_t rows = 0;
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++, rows++) {
@@ -219,12 +208,4 @@ static void test_table(void **state) {
     assert_int_equal(rows, sizeof names / sizeof *names);
     assert_null(ls_allreduce_find("none such"));
     assert_null(ls_allreduce_find(""));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_order), cmocka_unit_test(test_large_messages),
-        cmocka_unit_test(test_in_a_row), cmocka_unit_test(test_nan),
-    };
-    return cmocka_run_group_tests_name("all-reduce", tests, NULL, NULL);
 }

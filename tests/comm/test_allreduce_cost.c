@@ -1,14 +1,8 @@
 /* The cost formulas: against the traffic that a group counts, against each other, and against known values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 60.0
@@ -54,8 +48,7 @@ static void traffic_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_counted_traffic(void **state) {
-    (void)state;
+TEST(test_counted_traffic) {
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         for (int n = 1; n <= 16; n = n == 9 ? 16 : n + 1) run_good_ranks_on_all(n, traffic_body, row->name);
 }
@@ -80,8 +73,7 @@ static void check_sums(const char *algorithm, int world_size, size_t count, size
     if (!one_round) assert_int_equal(sum.sent_bytes, least);
 }
 
-static void test_sums(void **state) {
-    (void)state;
+TEST(test_sums) {
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         for (int n = 1; n <= LS_COMM_MAX_RANKS; n++)
             for (size_t c = 0; c < COUNTS; c++)
@@ -119,8 +111,7 @@ static const struct known {
     {"naive", 5, 4, 64, 2, 1, 64, 1, 64},
 };
 
-static void test_known_costs(void **state) {
-    (void)state;
+TEST(test_known_costs) {
     for (size_t i = 0; i < sizeof knowns / sizeof *knowns; i++) {
         const struct known *k = &knowns[i];
         cost got = cost_of(k->algorithm, k->world_size, k->rank, k->kib * 256, 4);
@@ -133,13 +124,4 @@ static void test_known_costs(void **state) {
     /* shares of 32 elements: 33 ranks have one, the others do not */
     assert_int_equal(cost_of("direct", 64, 0, 1025, 4).sent_messages, 32 + 63);
     assert_int_equal(cost_of("direct", 64, 63, 1025, 4).sent_messages, 33);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_costs),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_counted_traffic),
-    };
-    return cmocka_run_group_tests_name("all-reduce costs", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* A rank that dies or stops in the middle of an all-reduce, between two steps of the algorithm: all others end in time
  * and name it, whomever they were waiting for. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/comm_internal.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define RANKS 5 /* no power of two: rank 4 is extra to halving-doubling, a leaf to the tree */
@@ -88,22 +82,12 @@ static void lose(const char *algorithm, int victim, int signal) {
     }
 }
 
-static void test_dead_rank(void **state) {
-    (void)state;
+TEST(test_dead_rank) {
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         for (int victim = 0; victim < RANKS; victim++) lose(row->name, victim, SIGKILL);
 }
 
-static void test_stopped_rank(void **state) {
-    (void)state;
+TEST(test_stopped_rank) {
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++) lose(row->name, 1, SIGSTOP);
     lose("halving-doubling", 4, SIGSTOP);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dead_rank),
-        cmocka_unit_test(test_stopped_rank),
-    };
-    return cmocka_run_group_tests_name("all-reduce failures", tests, NULL, NULL);
 }

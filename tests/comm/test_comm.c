@@ -1,16 +1,10 @@
 /* Results and traffic of the collective operations, on every back-end: exact against a serial loop over the ranks, and
  * against the formulas of collectives.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/comm/comm_internal.h"
+#include "tests/base/test.h"
 #include "tests/comm/operations.h"
 #include "tests/comm/values.h"
 
@@ -25,8 +19,7 @@ static void operations_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_operations(void **state) {
-    (void)state;
+TEST(test_operations) {
     for (int n = 1; n <= 8; n++) run_good_ranks_on_all(n, operations_body, NULL);
 }
 
@@ -56,15 +49,6 @@ static void nan_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_nan(void **state) {
-    (void)state;
+TEST(test_nan) {
     for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, nan_body, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_nan),
-    };
-    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* What surrounds the collective operations, on every back-end: streams, shared memory, wrong
  * arguments, endings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 60.0
@@ -38,8 +32,7 @@ static void streams_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_streams(void **state) {
-    (void)state;
+TEST(test_streams) {
     for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, streams_body, "threads");
     run_good_ranks_on_all(2, streams_body, "inline");
 }
@@ -92,8 +85,7 @@ static void poor_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_memory(void **state) {
-    (void)state;
+TEST(test_memory) {
     for (int n = 1; n <= 3; n++) run_good_ranks_on_all(n, memory_body, NULL);
     run_good_ranks_on_all(3, poor_body, NULL);
 }
@@ -120,8 +112,7 @@ static void arguments_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_arguments(void **state) {
-    (void)state;
+TEST(test_arguments) {
     run_good_ranks_on_all(2, arguments_body, NULL);
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         run_good_ranks_on_all(2, arguments_body, row->name);
@@ -146,10 +137,7 @@ static void auto_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_auto(void **state) {
-    (void)state;
-    run_good_ranks_on_all(4, auto_body, NULL);
-}
+TEST(test_auto) { run_good_ranks_on_all(4, auto_body, NULL); }
 
 /* What create_threads refuses, all of out[] having become NULL; what it does not look at. */
 static void thread_options_body(struct rank *rank) {
@@ -174,10 +162,7 @@ static void thread_options_body(struct rank *rank) {
     for (int r = 2; r >= 0; r--) ls_comm_destroy(out[r]);
 }
 
-static void test_thread_options(void **state) {
-    (void)state;
-    run_good_ranks(1, thread_options_body, NULL);
-}
+TEST(test_thread_options) { run_good_ranks(1, thread_options_body, NULL); }
 
 /* --- the end of a group of threads -------------------------------------------------------------------------------- */
 
@@ -220,16 +205,7 @@ static void slow_reader_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_thread_endings(void **state) {
-    (void)state;
+TEST(test_thread_endings) {
     run_good_ranks(1, endings_body, NULL);
     run_good_ranks_on(&rank_backends[1], 2, slow_reader_body, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams), cmocka_unit_test(test_memory),         cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_auto),    cmocka_unit_test(test_thread_options), cmocka_unit_test(test_thread_endings),
-    };
-    return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* What a group of processes does when ranks die, stop, stay away or do not fit together: every survivor ends in time
  * with a message that names them, and nothing is left behind. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -24,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 1.0
@@ -92,10 +86,7 @@ static void killed_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_killed_rank(void **state) {
-    (void)state;
-    run_and_expect(killed_body, NULL, NULL, 3, 128 + SIGKILL);
-}
+TEST(test_killed_rank) { run_and_expect(killed_body, NULL, NULL, 3, 128 + SIGKILL); }
 
 static void stopped_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
@@ -112,10 +103,7 @@ static void kill_rank_2(const pid_t *pids) {
     assert_int_equal(kill(pids[2], SIGKILL), 0);
 }
 
-static void test_stopped_rank(void **state) {
-    (void)state;
-    run_and_expect(stopped_body, NULL, kill_rank_2, 3, 128 + SIGKILL);
-}
+TEST(test_stopped_rank) { run_and_expect(stopped_body, NULL, kill_rank_2, 3, 128 + SIGKILL); }
 
 static void exits_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
@@ -148,8 +136,7 @@ static void lost_peer_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_exiting_rank(void **state) {
-    (void)state;
+TEST(test_exiting_rank) {
     run_and_expect(exits_body, NULL, NULL, 5, 7);
     run_and_expect(exits_before_sharing_body, NULL, NULL, 5, 7);
     run_and_expect(lost_peer_body, NULL, NULL, 5, 7);
@@ -176,8 +163,7 @@ static void run_without_key(void (*body)(struct rank *rank), const void *argumen
     rank_get_timeout_s = usual_s;
 }
 
-static void test_absent_rank(void **state) {
-    (void)state;
+TEST(test_absent_rank) {
     const int nobody[] = {0, 2};
     run_without_key(absent_body, &nobody[0]);
     run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
@@ -217,8 +203,7 @@ static void options_body(struct rank *rank) {
     }
 }
 
-static void test_different_groups(void **state) {
-    (void)state;
+TEST(test_different_groups) {
     run_and_expect(different_body, "size", NULL, 7, 0);
     run_and_expect(different_body, "rank", NULL, 7, 0);
     run_and_expect(different_body, "algorithm", NULL, 7, 0);
@@ -288,8 +273,7 @@ static void no_space_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_limited_space(void **state) {
-    (void)state;
+TEST(test_limited_space) {
     run_good_ranks(3, limited_space_body, NULL);
     run_without_key(no_space_body, NULL);
 }
@@ -330,13 +314,6 @@ static void list_names(char names[NAMES_CAPACITY]) {
 static char names_before[NAMES_CAPACITY];
 static int descriptors_before;
 
-static int count_before(void **state) {
-    (void)state;
-    list_names(names_before);
-    descriptors_before = descriptors();
-    return 0;
-}
-
 /* Whether something is there that was there at `first` already, and is not older than the tests. */
 static bool is_left(char *first) {
     static char now[NAMES_CAPACITY];
@@ -351,8 +328,7 @@ static bool is_left(char *first) {
 }
 
 /* What other programs of this machine have there goes by itself. */
-static void test_nothing_left(void **state) {
-    (void)state;
+TEST(test_nothing_left) {
     static char first[NAMES_CAPACITY];
     list_names(first);
     for (int i = 0; i < 600 && is_left(first); i++) sleep_ms(50);
@@ -363,11 +339,7 @@ static void test_nothing_left(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_stopped_rank),
-        cmocka_unit_test(test_exiting_rank),     cmocka_unit_test(test_absent_rank),
-        cmocka_unit_test(test_different_groups), cmocka_unit_test(test_limited_space),
-        cmocka_unit_test(test_nothing_left),
-    };
-    return cmocka_run_group_tests_name("comm failures", tests, count_before, NULL);
+    list_names(names_before);
+    descriptors_before = descriptors();
+    return run_added_tests();
 }

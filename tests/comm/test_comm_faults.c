@@ -1,12 +1,5 @@
 /* What a group does, on every back-end, when ranks are out of step, leave, come late or give up: every rank ends in
  * time with a message that names who it was. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 30.0
@@ -74,8 +68,7 @@ static void mismatch_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_mismatch(void **state) {
-    (void)state;
+TEST(test_mismatch) {
     const struct mismatch rows[] = {
         {"kind alone", "rank 1 runs all_reduce (sum) of 10 fp32", "rank 0 runs all_gather of 10 fp32"},
         {"kind", "rank 1 runs all_reduce (sum) of 10 fp32 elements",
@@ -109,8 +102,7 @@ static void unequal_sharing_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_unmatched_calls(void **state) {
-    (void)state;
+TEST(test_unmatched_calls) {
     run_good_ranks_on_all(RANKS, unmatched_pair_body, NULL);
     run_good_ranks_on_all(RANKS, unequal_sharing_body, NULL);
 }
@@ -167,8 +159,7 @@ static void late_body(struct rank *rank) {
     free(x);
 }
 
-static void test_missing(void **state) {
-    (void)state;
+TEST(test_missing) {
     const char *const waits[] = {"reduce", "recv", "send", "alloc"};
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         run_good_ranks_on_all(RANKS, leaves_body, waits[i]);
@@ -235,8 +226,7 @@ static void abort_from_outside_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_abort(void **state) {
-    (void)state;
+TEST(test_abort) {
     run_good_ranks_on_all(RANKS, abort_body, NULL);
     run_good_ranks_on_all(RANKS, abort_from_outside_body, NULL);
     run_good_ranks_on_all(RANKS, abort_alone_body, NULL);
@@ -265,8 +255,7 @@ static void slow_reader_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_failed_operations_outlast_their_readers(void **state) {
-    (void)state;
+TEST(test_failed_operations_outlast_their_readers) {
     for (const struct rank_backend *backend = rank_backends; backend->name; backend++) {
         if (strcmp(backend->name, "threads") == 0) run_good_ranks_on(backend, 2, slow_reader_body, NULL);
     }
@@ -314,31 +303,16 @@ static void stranger_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_stranger(void **state) {
-    (void)state;
+TEST(test_stranger) {
     const struct stranger nonsense = {geteuid(), 0x12345678u};
     run_good_ranks(2, stranger_body, &nonsense);
 }
 
-static void test_stranger_of_another_user(void **state) {
-    (void)state;
+TEST(test_stranger_of_another_user) {
     const struct stranger stranger = {65534, 0x6c73636fu};
     if (geteuid() != 0) { /* only root can become somebody else */
         print_message("not root: no other user to be\n");
         skip();
     }
     run_good_ranks(2, stranger_body, &stranger);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stranger),
-        cmocka_unit_test(test_stranger_of_another_user),
-        cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_unmatched_calls),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_failed_operations_outlast_their_readers),
-    };
-    return cmocka_run_group_tests_name("comm faults", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* More ranks than cores: the most that a group may have start, reduce, meet and end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 100.0
@@ -40,8 +34,7 @@ static void crowd_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_crowd(void **state) {
-    (void)state;
+TEST(test_crowd) {
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++)
         run_good_ranks_on_all(LS_COMM_MAX_RANKS, crowd_body, row->name);
 }
@@ -63,10 +56,7 @@ static void pass_round_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_pass_round(void **state) {
-    (void)state;
-    run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL);
-}
+TEST(test_pass_round) { run_good_ranks_on_all(LS_COMM_MAX_RANKS, pass_round_body, NULL); }
 
 /* One rank keeps the others waiting until they sleep. Without a bell they would find out on their patrols, and all
  * their meetings together would miss the ranks' deadline. */
@@ -81,20 +71,10 @@ static void late_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_late_rank(void **state) {
-    (void)state;
+TEST(test_late_rank) {
     for (const struct rank_backend *backend = rank_backends; backend->name; backend++) {
         int exit_codes[3];
         run_ranks_on(backend, 3, 40, late_body, NULL, NULL, exit_codes);
         for (int r = 0; r < 3; r++) assert_int_equal(exit_codes[r], 0);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_pass_round),
-        cmocka_unit_test(test_late_rank),
-    };
-    return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

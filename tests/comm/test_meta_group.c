@@ -1,18 +1,12 @@
 /* A group of which one rank exists: nothing moves, everything is counted, and the host hears what all would have
  * said. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 
 #include "common/base/probe.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/comm.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 enum { W = 8 };
 
@@ -35,8 +29,7 @@ static void close_group(void) {
 
 /* --- the host's memory -------------------------------------------------------------------------------------------- */
 
-static void all_ranks_have_said_the_same(void **state) {
-    (void)state;
+TEST(all_ranks_have_said_the_same) {
     open_group(2, W, NULL);
     int64_t mine[2] = {5, -6}, all[2 * W] = {0};
     assert_int_equal(ls_comm_all_gather(comm, stream, mine, all, 2, LS_INT64), LS_OK);
@@ -55,8 +48,7 @@ static void all_ranks_have_said_the_same(void **state) {
     close_group();
 }
 
-static void a_root_has_the_sum_and_each_rank_its_part(void **state) {
-    (void)state;
+TEST(a_root_has_the_sum_and_each_rank_its_part) {
     for (int rank = 0; rank < 2; rank++) {
         int32_t value = 3, parts[W], part = 0;
         for (int r = 0; r < W; r++) parts[r] = 10 + r;
@@ -75,8 +67,7 @@ static void a_root_has_the_sum_and_each_rank_its_part(void **state) {
 
 /* --- the device's ------------------------------------------------------------------------------------------------- */
 
-static void traffic_is_what_the_algorithms_cost(void **state) {
-    (void)state;
+TEST(traffic_is_what_the_algorithms_cost) {
     const size_t count = 1 << 20;
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
         open_group(1, W, a->name);
@@ -100,8 +91,7 @@ static void traffic_is_what_the_algorithms_cost(void **state) {
     }
 }
 
-static void regions_are_the_devices_memory_of_any_size(void **state) {
-    (void)state;
+TEST(regions_are_the_devices_memory_of_any_size) {
     const size_t huge = (size_t)1 << 43;
     open_group(0, W, NULL);
     void *memory;
@@ -118,8 +108,7 @@ static void regions_are_the_devices_memory_of_any_size(void **state) {
 
 /* --- the rest ----------------------------------------------------------------------------------------------------- */
 
-static void a_meeting_is_recorded_with_its_number(void **state) {
-    (void)state;
+TEST(a_meeting_is_recorded_with_its_number) {
     open_group(0, W, "ring");
     void *buckets;
     assert_int_equal(ls_comm_alloc_shared(comm, device, 4096, &buckets), LS_OK);
@@ -144,8 +133,7 @@ static void a_meeting_is_recorded_with_its_number(void **state) {
     close_group();
 }
 
-static void what_a_training_step_has_no_use_for_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_a_training_step_has_no_use_for_is_refused) {
     open_group(0, W, NULL);
     float values[W] = {0};
     float all[W];
@@ -160,8 +148,7 @@ static void what_a_training_step_has_no_use_for_is_refused(void **state) {
     close_group();
 }
 
-static void a_group_of_one_has_nothing_to_say(void **state) {
-    (void)state;
+TEST(a_group_of_one_has_nothing_to_say) {
     open_group(0, 1, NULL);
     int64_t mine = 5, all = 0;
     ls_comm_traffic traffic;
@@ -180,18 +167,4 @@ static void a_group_of_one_has_nothing_to_say(void **state) {
     assert_int_equal(traffic.operations, 2);
     assert_int_equal(traffic.sent_bytes, 0);
     close_group();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_have_said_the_same),
-        cmocka_unit_test(a_root_has_the_sum_and_each_rank_its_part),
-        cmocka_unit_test(traffic_is_what_the_algorithms_cost),
-        cmocka_unit_test(regions_are_the_devices_memory_of_any_size),
-        cmocka_unit_test(a_meeting_is_recorded_with_its_number),
-        cmocka_unit_test_setup_teardown(what_a_training_step_has_no_use_for_is_refused, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(a_group_of_one_has_nothing_to_say),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

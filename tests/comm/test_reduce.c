@@ -1,12 +1,5 @@
 /* The reduction kernels and the half types' conversions: to the bit, against plain scalar code, in every build of the
  * loops. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/comm/reduce_kernels.h"
+#include "tests/base/test.h"
 #include "tests/comm/values.h"
 
 /* --- conversions, case by case ------------------------------------------------------------------------------------ */
@@ -53,8 +47,7 @@ static uint16_t nearest_bf16(float value) {
     return (uint16_t)(upper + (cut > 0x8000 || (cut == 0x8000 && upper % 2 == 1)));
 }
 
-static void test_widening(void **state) {
-    (void)state;
+TEST(test_widening) {
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         double expected = fp16_value((uint16_t)bits);
         float got = ls_fp16_to_float((uint16_t)bits);
@@ -72,8 +65,7 @@ static void check_narrowing(uint32_t bits) {
 }
 
 /* Every sign and exponent, with fractions at and beside each tie of both types, and random ones. */
-static void test_narrowing(void **state) {
-    (void)state;
+TEST(test_narrowing) {
     uint32_t random = 1;
     for (uint32_t upper = 0; upper < 0x10000; upper += 1) {
         static const uint32_t lowers[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
@@ -197,21 +189,11 @@ static void check_build(const char *isa) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("the %s build is wrong", isa);
 }
 
-static void test_reductions(void **state) {
-    (void)state;
+TEST(test_reductions) {
 #if defined(__x86_64__)
     check_build("v2");
     check_build("v3");
 #else
     check_build("plain");
 #endif
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widening),
-        cmocka_unit_test(test_narrowing),
-        cmocka_unit_test(test_reductions),
-    };
-    return cmocka_run_group_tests_name("reductions", tests, NULL, NULL);
 }

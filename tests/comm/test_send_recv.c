@@ -1,14 +1,8 @@
 /* Point to point: results, order, and traffic, on every back-end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/comm/comm_internal.h"
+#include "tests/base/test.h"
 #include "tests/comm/buffers.h"
 #include "tests/comm/values.h"
 
@@ -76,8 +70,7 @@ static void pairs_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_pairs(void **state) {
-    (void)state;
+TEST(test_pairs) {
     for (int n = 2; n <= 8; n++) run_good_ranks_on_all(n, pairs_body, NULL);
 }
 
@@ -97,16 +90,7 @@ static void stream_of_messages_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_stream_of_messages(void **state) {
-    (void)state;
+TEST(test_stream_of_messages) {
     run_good_ranks_on_all(2, stream_of_messages_body, "inline");
     run_good_ranks_on_all(2, stream_of_messages_body, "threads");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_stream_of_messages),
-    };
-    return cmocka_run_group_tests_name("send and recv", tests, NULL, NULL);
 }

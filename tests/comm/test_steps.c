@@ -1,13 +1,6 @@
 /* The steps between single ranks inside of an operation (ls_comm_step_done, ls_comm_await_step, ls_comm_steps_end):
  * what they order, and what happens when somebody does not come. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -17,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
+#include "tests/base/test.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 0.5
@@ -71,8 +65,7 @@ static void ring_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_order(void **state) {
-    (void)state;
+TEST(test_order) {
     for (int n = 2; n <= 5; n++) run_good_ranks_on_all(n, ring_body, NULL);
 }
 
@@ -163,8 +156,7 @@ static void circle_body(struct rank *rank) {
     rank_close(rank);
 }
 
-static void test_lost_rank(void **state) {
-    (void)state;
+TEST(test_lost_rank) {
     int exit_codes[3];
     run_ranks(3, 60, dies_body, NULL, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
@@ -173,19 +165,9 @@ static void test_lost_rank(void **state) {
     run_good_ranks_on_all(3, leaves_body, NULL);
 }
 
-static void test_missed_deadline(void **state) {
-    (void)state;
+TEST(test_missed_deadline) {
     run_good_ranks_on_all(3, stays_away_body, NULL);
     run_good_ranks_on_all(3, is_descheduled_body, NULL);
     run_good_ranks_on_all(3, is_stopped_body, NULL);
     run_good_ranks_on_all(3, circle_body, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_lost_rank),
-        cmocka_unit_test(test_missed_deadline),
-    };
-    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
 }

@@ -2,15 +2,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/base/golden.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 cJSON *golden_json(const char *name) {
     char path[256];

@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -16,6 +12,7 @@
 
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static char folder[256];
 static char error[2048];

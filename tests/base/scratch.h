@@ -1,5 +1,5 @@
 /* A temporary folder per test, files in it, and the error lines that a test expects. For cmocka programs:
- *     cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown) */
+ *     TEST_IN(scratch, name) { ... } */
 #ifndef TESTS_BASE_SCRATCH_H
 #define TESTS_BASE_SCRATCH_H
 

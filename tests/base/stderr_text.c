@@ -1,14 +1,9 @@
 #include "tests/base/stderr_text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <unistd.h>
+
+#include "tests/base/test.h"
 
 static int real = -1;
 static FILE *file;

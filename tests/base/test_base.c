@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -21,13 +17,13 @@
 #include "common/base/flag.h"
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "tests/base/test.h"
 
 /* --- flags ------------------------------------------------------------------------------------------------------- */
 
 static double soon_us(void) { return ls_now_us() + 20e6; }
 
-static void a_flag_compares_modulo_its_range(void **state) {
-    (void)state;
+TEST(a_flag_compares_modulo_its_range) {
     ls_flag flag = {0};
     assert_int_equal(ls_flag_value(&flag), 0);
     assert_true(ls_flag_reached(&flag, 0));
@@ -46,8 +42,7 @@ static void a_flag_compares_modulo_its_range(void **state) {
 
 static bool is_true(void *context) { return *(bool *)context; }
 
-static void waiting_ends_at_the_deadline(void **state) {
-    (void)state;
+TEST(waiting_ends_at_the_deadline) {
     ls_flag flag = {0};
     for (int spins = 0; spins < 2; spins++) {
         double spin_us = spins ? 2000 : 0;
@@ -94,8 +89,7 @@ static void *answer(void *argument) {
 }
 
 /* Across the wrap-around, asleep and spinning. */
-static void threads_answer_each_other(void **state) {
-    (void)state;
+TEST(threads_answer_each_other) {
     for (int spins = 0; spins < 2; spins++) {
         struct ping_pong p = {.spin_us = spins ? 50 : 0, .start = UINT32_MAX - 200, .rounds = 1000};
         ls_flag_set(&p.ping, p.start);
@@ -109,8 +103,7 @@ static void threads_answer_each_other(void **state) {
     }
 }
 
-static void processes_answer_each_other(void **state) {
-    (void)state;
+TEST(processes_answer_each_other) {
     struct ping_pong *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
     p->rounds = 500;
@@ -175,8 +168,7 @@ static void *meet_often(void *argument) {
 }
 
 /* A wake-up that got lost would cost a slice of a sleep; many of them the deadline. */
-static void a_bell_wakes_all_sleepers(void **state) {
-    (void)state;
+TEST(a_bell_wakes_all_sleepers) {
     const ls_patience patiences[] = {{0}, {.yield_us = 100}, {.spin_us = 50}};
     for (int p = 0; p < 3; p++) {
         struct meeting meeting = {.patience = patiences[p], .until_us = soon_us()};
@@ -198,8 +190,7 @@ static void *raise_and_wait(void *argument) {
     return ls_flag_wait(flag, CROWD * RAISES, 0, soon_us()) ? flag : NULL;
 }
 
-static void raises_of_many_threads_add_up(void **state) {
-    (void)state;
+TEST(raises_of_many_threads_add_up) {
     ls_flag flag = {0};
     pthread_t threads[CROWD];
     for (int t = 0; t < CROWD; t++) assert_int_equal(pthread_create(&threads[t], NULL, raise_and_wait, &flag), 0);
@@ -211,8 +202,7 @@ static void raises_of_many_threads_add_up(void **state) {
     assert_int_equal(ls_flag_value(&flag), CROWD * RAISES);
 }
 
-static void cores_decide_about_spinning(void **state) {
-    (void)state;
+TEST(cores_decide_about_spinning) {
     int cores = ls_usable_cores();
     assert_true(cores >= 1);
     assert_true(ls_spin_us_for(cores) > 0);
@@ -232,8 +222,7 @@ struct conversion {
     uint16_t bits;
 };
 
-static void known_fp16_values(void **state) {
-    (void)state;
+TEST(known_fp16_values) {
     static const struct conversion exact[] = {
         {0.0f, 0x0000},         {-0.0f, 0x8000},       {1.0f, 0x3c00},          {-2.0f, 0xc000},    {65504.0f, 0x7bff},
         {0x1p-14f, 0x0400},     {0x1p-24f, 0x0001},    {-0x1p-24f, 0x8001},     {INFINITY, 0x7c00}, {-INFINITY, 0xfc00},
@@ -267,8 +256,7 @@ static void known_fp16_values(void **state) {
     assert_true(isnan(ls_fp16_to_float(ls_fp16_from_float(NAN))));
 }
 
-static void known_bf16_values(void **state) {
-    (void)state;
+TEST(known_bf16_values) {
     static const struct conversion pairs[] = {
         {0.0f, 0x0000},           {-0.0f, 0x8000},           {1.0f, 0x3f80},
         {-2.0f, 0xc000},          {INFINITY, 0x7f80},        {-INFINITY, 0xff80},
@@ -289,8 +277,7 @@ static void known_bf16_values(void **state) {
     assert_true(isnan(ls_bf16_to_float(ls_bf16_from_float(NAN))));
 }
 
-static void every_half_survives_the_round_trip(void **state) {
-    (void)state;
+TEST(every_half_survives_the_round_trip) {
     for (uint32_t bits = 0; bits <= UINT16_MAX; bits++) {
         float fp16 = ls_fp16_to_float((uint16_t)bits), bf16 = ls_bf16_to_float((uint16_t)bits);
         bool fp16_nan = (bits & 0x7fff) > 0x7c00, bf16_nan = (bits & 0x7fff) > 0x7f80;
@@ -304,8 +291,7 @@ static void every_half_survives_the_round_trip(void **state) {
     }
 }
 
-static void element_types(void **state) {
-    (void)state;
+TEST(element_types) {
     static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64"};
     static const size_t nbytes[] = {4, 2, 2, 4, 8};
     assert_int_equal(LS_DTYPE_COUNT, 5);
@@ -317,8 +303,7 @@ static void element_types(void **state) {
 
 /* --- statuses and the hash --------------------------------------------------------------------------------------- */
 
-static void statuses_have_texts_and_exit_codes(void **state) {
-    (void)state;
+TEST(statuses_have_texts_and_exit_codes) {
     assert_string_equal(ls_status_text(LS_OK), "success");
     assert_string_equal(ls_status_text(LS_ERR_TIMEOUT), "a peer missed its deadline");
     assert_string_equal(ls_status_text((ls_status)-1000), "unknown status");
@@ -334,29 +319,9 @@ static void statuses_have_texts_and_exit_codes(void **state) {
 }
 
 /* FNV-1a's published values. */
-static void known_hashes(void **state) {
-    (void)state;
+TEST(known_hashes) {
     assert_true(ls_hash(LS_HASH_SEED, "", 0) == UINT64_C(0xcbf29ce484222325));
     assert_true(ls_hash(LS_HASH_SEED, "a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
     assert_true(ls_hash(LS_HASH_SEED, "foobar", 6) == UINT64_C(0x85944171f73967e8));
     assert_true(ls_hash(ls_hash(LS_HASH_SEED, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_flag_compares_modulo_its_range),
-        cmocka_unit_test(waiting_ends_at_the_deadline),
-        cmocka_unit_test(threads_answer_each_other),
-        cmocka_unit_test(processes_answer_each_other),
-        cmocka_unit_test(a_bell_wakes_all_sleepers),
-        cmocka_unit_test(raises_of_many_threads_add_up),
-        cmocka_unit_test(cores_decide_about_spinning),
-        cmocka_unit_test(known_fp16_values),
-        cmocka_unit_test(known_bf16_values),
-        cmocka_unit_test(every_half_survives_the_round_trip),
-        cmocka_unit_test(element_types),
-        cmocka_unit_test(statuses_have_texts_and_exit_codes),
-        cmocka_unit_test(known_hashes),
-    };
-    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

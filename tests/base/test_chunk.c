@@ -2,14 +2,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/base/chunk.h"
+#include "tests/base/test.h"
 
-static void pieces_are_those_of_torch_chunk(void **state) {
-    (void)state;
+TEST(pieces_are_those_of_torch_chunk) {
     static const struct {
         size_t length;
         int pieces;
@@ -33,18 +29,9 @@ static void pieces_are_those_of_torch_chunk(void **state) {
     }
 }
 
-static void the_largest_length_does_not_overflow(void **state) {
-    (void)state;
+TEST(the_largest_length_does_not_overflow) {
     size_t begin, count;
     assert_int_equal(ls_chunk_count(SIZE_MAX, 2), 2);
     ls_chunk(SIZE_MAX, 2, 1, &begin, &count);
     assert_true(begin == SIZE_MAX / 2 + 1 && count == SIZE_MAX / 2);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_those_of_torch_chunk),
-        cmocka_unit_test(the_largest_length_does_not_overflow),
-    };
-    return cmocka_run_group_tests_name("chunk", tests, NULL, NULL);
 }

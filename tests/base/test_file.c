@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +16,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static void expect_content(const char *path, const char *text) {
     size_t nbytes;
@@ -41,8 +38,7 @@ static ls_status write_text(const char *path, const char *text) {
     return ls_file_writer_commit(writer);
 }
 
-static void makes_and_replaces_a_file(void **state) {
-    (void)state;
+TEST_IN(scratch, makes_and_replaces_a_file) {
     assert_int_equal(write_text(scratch_path("a"), "first, and longer"), LS_OK);
     expect_content(scratch_path("a"), "first, and longer");
     assert_int_equal(write_text(scratch_path("a"), "second"), LS_OK);
@@ -52,8 +48,7 @@ static void makes_and_replaces_a_file(void **state) {
     assert_int_equal(scratch_file_count(), 2);
 }
 
-static void nothing_shows_before_commit_nor_after_abort(void **state) {
-    (void)state;
+TEST_IN(scratch, nothing_shows_before_commit_nor_after_abort) {
     scratch_write("a", "old", 3);
     ls_file_writer *writer;
     assert_int_equal(ls_file_writer_open(&writer, scratch_path("a")), LS_OK);
@@ -65,8 +60,7 @@ static void nothing_shows_before_commit_nor_after_abort(void **state) {
     ls_file_writer_abort(NULL);
 }
 
-static void a_path_without_a_folder_is_in_the_current_one(void **state) {
-    (void)state;
+TEST_IN(scratch, a_path_without_a_folder_is_in_the_current_one) {
     int here = open(".", O_RDONLY | O_DIRECTORY);
     assert_true(here >= 0);
     assert_int_equal(chdir(scratch_folder()), 0);
@@ -76,8 +70,7 @@ static void a_path_without_a_folder_is_in_the_current_one(void **state) {
     expect_content(scratch_path("plain"), "text");
 }
 
-static void places_that_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(scratch, places_that_cannot_be_written) {
     assert_int_equal(write_text(scratch_path("missing/a"), "text"), LS_ERR_IO);
     scratch_expect_error("missing/a", "No such file or directory");
     scratch_write("file", "text", 4);
@@ -117,8 +110,7 @@ static int write_without_rights(void) {
     return 0;
 }
 
-static void an_unwritable_folder_keeps_the_old_file(void **state) {
-    (void)state;
+TEST_IN(scratch, an_unwritable_folder_keeps_the_old_file) {
     scratch_write("a", "old", 3);
     assert_int_equal(chmod(scratch_folder(), 0555), 0);
     int status = status_of_child(write_without_rights);
@@ -152,8 +144,7 @@ static int write_beyond_the_limit(void) {
     return 0;
 }
 
-static void a_full_disk_keeps_the_old_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_full_disk_keeps_the_old_file) {
     scratch_write("a", "old", 3);
     assert_int_equal(status_of_child(write_beyond_the_limit), 0);
     expect_content(scratch_path("a"), "old");
@@ -167,8 +158,7 @@ static int die_while_writing(void) {
     return raise(SIGKILL);
 }
 
-static void a_killed_writer_leaves_nothing(void **state) {
-    (void)state;
+TEST_IN(scratch, a_killed_writer_leaves_nothing) {
     int hidden = open(scratch_folder(), O_WRONLY | O_TMPFILE, 0600);
     if (hidden < 0) {
         print_message("skip: no unnamed files in %s\n", scratch_folder());
@@ -182,8 +172,7 @@ static void a_killed_writer_leaves_nothing(void **state) {
 }
 
 /* Killed in the instant before its rename, a writer leaves a name; the next one takes it away. */
-static void what_a_killed_writer_left_goes(void **state) {
-    (void)state;
+TEST_IN(scratch, what_a_killed_writer_left_goes) {
     scratch_write("a", "old", 3);
     scratch_write(".a.tmp", "half of", 7);
     assert_int_equal(write_text(scratch_path("a"), "new"), LS_OK);
@@ -204,8 +193,7 @@ static int write_often(const char *text) {
 static int write_many_as(void) { return write_often("as"); }
 
 /* Writers of one path meet at its temporary name, again and again: none fails, each file is whole, nothing stays. */
-static void writers_of_one_path_do_not_harm_each_other(void **state) {
-    (void)state;
+TEST_IN(scratch, writers_of_one_path_do_not_harm_each_other) {
     fflush(NULL);
     pid_t other = fork();
     assert_true(other >= 0);
@@ -231,8 +219,7 @@ static void expect_not_read(const char *path, size_t most, ls_status status, con
     scratch_expect_error(said, path);
 }
 
-static void a_file_is_read_whole_or_not_at_all(void **state) {
-    (void)state;
+TEST_IN(scratch, a_file_is_read_whole_or_not_at_all) {
     char *text;
     size_t nbytes;
     scratch_write("file", "ab\0cd", 5);
@@ -251,30 +238,11 @@ static void a_file_is_read_whole_or_not_at_all(void **state) {
     expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than 10 bytes");
 }
 
-static void what_is_no_file_is_not_waited_for(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_no_file_is_not_waited_for) {
     expect_not_read(scratch_path("absent"), 10, LS_ERR_IO, "No such file");
     expect_not_read(scratch_folder(), 10, LS_ERR_IO, "not a regular file");
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     alarm(20); /* rather die than wait for a writer */
     expect_not_read(scratch_path("pipe"), 10, LS_ERR_IO, "not a regular file");
     alarm(0);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(makes_and_replaces_a_file),
-        WITH_FOLDER(nothing_shows_before_commit_nor_after_abort),
-        WITH_FOLDER(a_path_without_a_folder_is_in_the_current_one),
-        WITH_FOLDER(places_that_cannot_be_written),
-        WITH_FOLDER(an_unwritable_folder_keeps_the_old_file),
-        WITH_FOLDER(a_full_disk_keeps_the_old_file),
-        WITH_FOLDER(a_killed_writer_leaves_nothing),
-        WITH_FOLDER(what_a_killed_writer_left_goes),
-        WITH_FOLDER(writers_of_one_path_do_not_harm_each_other),
-        WITH_FOLDER(a_file_is_read_whole_or_not_at_all),
-        WITH_FOLDER(what_is_no_file_is_not_waited_for),
-    };
-    return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

@@ -2,13 +2,6 @@
  * the file is whole where the folder now is. This program answers the system calls between which the folder goes (its
  * functions stand before those of the C library), so that each moment is met for certain. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +12,7 @@
 
 #include "common/base/file.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 #define GONE "cannot write %s: No such file or directory; its folder must exist and be writable"
 
@@ -104,8 +98,7 @@ static void expect_the_line(void) {
 
 /* --- tests ------------------------------------------------------------------------------------------------------- */
 
-static void a_folder_that_is_removed_is_told_in_one_line(void **state) {
-    (void)state;
+TEST_IN(scratch, a_folder_that_is_removed_is_told_in_one_line) {
     for (enum moment when = AT_OPEN; when <= AT_REPLACING; when++) {
         assert_int_equal(write_while_it_goes(when, is_removed), LS_ERR_IO);
         expect_the_line();
@@ -118,8 +111,7 @@ static void a_folder_that_is_removed_is_told_in_one_line(void **state) {
 }
 
 /* What was begun ends where the folder now is, whole, with nothing beside it; the next write says the line. */
-static void a_folder_that_is_moved_gets_the_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_folder_that_is_moved_gets_the_file) {
     for (enum moment when = AT_OPEN; when <= AT_FOLDERS_SYNC; when++) {
         ls_status status = write_while_it_goes(when, is_moved);
         assert_int_equal(status, when == AT_OPEN ? LS_ERR_IO : LS_OK);
@@ -139,8 +131,7 @@ static void is_exchanged(void) {
     assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
 }
 
-static void another_folder_of_that_name_gets_nothing(void **state) {
-    (void)state;
+TEST_IN(scratch, another_folder_of_that_name_gets_nothing) {
     for (enum moment when = AT_PUT; when <= AT_FOLDERS_SYNC; when++) {
         assert_int_equal(write_while_it_goes(when, is_exchanged), LS_OK);
         assert_int_equal(rmdir(scratch_path("folder")), 0);
@@ -150,14 +141,4 @@ static void another_folder_of_that_name_gets_nothing(void **state) {
         assert_int_equal(unlink(scratch_path("moved/a")), 0);
         assert_int_equal(rmdir(scratch_path("moved")), 0);
     }
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(a_folder_that_is_removed_is_told_in_one_line),
-        WITH_FOLDER(a_folder_that_is_moved_gets_the_file),
-        WITH_FOLDER(another_folder_of_that_name_gets_nothing),
-    };
-    return cmocka_run_group_tests_name("a folder that goes", tests, NULL, NULL);
 }

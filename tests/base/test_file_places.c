@@ -1,13 +1,6 @@
 /* Where files are put: what the end of a long run could not do is said at its begin, and a link, a mode and an owner
  * stay what they were. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -22,6 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 enum { STRANGER = 65534 };
 
@@ -57,8 +51,7 @@ static void expect_refused(const char *path, const char *why) {
     scratch_expect_error(path, why);
 }
 
-static void names_that_no_file_can_have(void **state) {
-    (void)state;
+TEST_IN(scratch, names_that_no_file_can_have) {
     char name[NAME_MAX + 2], link[NAME_MAX + 2];
     memset(name, 'n', sizeof name - 1);
     name[NAME_MAX + 1] = '\0';
@@ -74,8 +67,7 @@ static void names_that_no_file_can_have(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-static void links_that_lead_nowhere(void **state) {
-    (void)state;
+TEST_IN(scratch, links_that_lead_nowhere) {
     assert_int_equal(symlink("b", scratch_path("a")), 0);
     assert_int_equal(symlink("a", scratch_path("b")), 0);
     expect_refused(scratch_path("a"), "Too many levels of symbolic links");
@@ -115,8 +107,7 @@ static void skip_unless_root(void) {
 }
 
 /* In a sticky folder such as /tmp everybody may make files, but replace their own alone. */
-static void anothers_file_in_a_sticky_folder(void **state) {
-    (void)state;
+TEST_IN(scratch, anothers_file_in_a_sticky_folder) {
     skip_unless_root();
     scratch_write("theirs", "old", 3);
     assert_int_equal(chmod(scratch_path("theirs"), 0666), 0);
@@ -131,8 +122,7 @@ static void anothers_file_in_a_sticky_folder(void **state) {
 
 /* --- kept --------------------------------------------------------------------------------------------------------- */
 
-static void a_link_stays_and_its_file_is_replaced(void **state) {
-    (void)state;
+TEST_IN(scratch, a_link_stays_and_its_file_is_replaced) {
     char absolute[PATH_MAX];
     assert_int_equal(mkdir(scratch_path("far"), 0755), 0);
     scratch_write("far/file", "old", 3);
@@ -152,8 +142,7 @@ static void a_link_stays_and_its_file_is_replaced(void **state) {
     assert_int_equal(type_of(scratch_path("far/file")), S_IFREG);
 }
 
-static void mode_and_owner_stay(void **state) {
-    (void)state;
+TEST_IN(scratch, mode_and_owner_stay) {
     static const mode_t modes[] = {0600, 0644, 0664, 0400};
     struct stat info;
     mode_t mask = umask(027);
@@ -189,8 +178,7 @@ static void write_too_much(void) {
 }
 
 /* The signal would kill the process without a word. */
-static void a_limit_on_sizes_is_named(void **state) {
-    (void)state;
+TEST_IN(scratch, a_limit_on_sizes_is_named) {
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -203,17 +191,4 @@ static void a_limit_on_sizes_is_named(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_int_equal(scratch_file_count(), 0);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(names_that_no_file_can_have),
-        WITH_FOLDER(links_that_lead_nowhere),
-        WITH_FOLDER(anothers_file_in_a_sticky_folder),
-        WITH_FOLDER(a_link_stays_and_its_file_is_replaced),
-        WITH_FOLDER(mode_and_owner_stay),
-        WITH_FOLDER(a_limit_on_sizes_is_named),
-    };
-    return cmocka_run_group_tests_name("file_places", tests, NULL, NULL);
 }

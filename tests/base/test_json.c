@@ -1,11 +1,4 @@
 /* json: what is read, and that everything else is refused with the line on which it stands. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "tests/base/test.h"
 
 #define LARGEST 9007199254740991
 
@@ -41,8 +35,7 @@ static void assert_refused(const char *text, const char *expected) {
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-static void test_members_are_read(void **state) {
-    (void)state;
+TEST(test_members_are_read) {
     ls_json *json =
         parse("{\"number\": -2.5e3, \"whole\": 9007199254740991, \"text\": \"a \\\"b\\\" \\u00e9\", \"yes\": true,\n"
               " \"no\": false, \"object\": {\"in\": 1}, \"array\": [1, [2], {\"three\": 3}], \"null\": null}");
@@ -64,8 +57,7 @@ static void test_members_are_read(void **state) {
 }
 
 /* Infinity, and whole numbers that doubles cannot tell from their neighbours, whatever the limits. */
-static void test_limits_of_doubles(void **state) {
-    (void)state;
+TEST(test_limits_of_doubles) {
     static const char *const texts[] = {"{\"a\": 9007199254740992}", "{\"a\": -9007199254740993}", "{\"a\": 1e999}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ls_json *json = parse(texts[i]);
@@ -98,8 +90,7 @@ static void read_member(ls_json *json, enum reader reader, const char *name) {
     }
 }
 
-static void test_wrong_members_are_refused_with_their_line(void **state) {
-    (void)state;
+TEST(test_wrong_members_are_refused_with_their_line) {
     static const char text[] = "{\n"                                              /* 1 */
                                "\"text\": \"has : , { [ \\\" \\\\\", \"n\": 0,\n" /* 2 */
                                "\"high\": 10.5, \"half\": 2.5,\n"                 /* 3 */
@@ -141,8 +132,7 @@ static void test_wrong_members_are_refused_with_their_line(void **state) {
     }
 }
 
-static void test_only_the_first_is_reported_and_null_goes_on(void **state) {
-    (void)state;
+TEST(test_only_the_first_is_reported_and_null_goes_on) {
     ls_json *json = parse("{\n\"a\": 1}");
     ls_log_sink sink = ls_log_capture(message, sizeof message);
     assert_null(ls_json_object(json, ls_json_root(json), "gone"));
@@ -158,8 +148,7 @@ static void test_only_the_first_is_reported_and_null_goes_on(void **state) {
     ls_json_close(json);
 }
 
-static void test_unknown_members_are_refused(void **state) {
-    (void)state;
+TEST(test_unknown_members_are_refused) {
     static const char *const names[] = {"a", "b", NULL};
     ls_json *json = parse("{\n\"a\": [1,\n2],\n\"aa\": 3}");
     ls_log_sink sink = ls_log_capture(message, sizeof message);
@@ -178,8 +167,7 @@ static void test_unknown_members_are_refused(void **state) {
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
-static void test_what_is_no_json_is_refused_with_its_line(void **state) {
-    (void)state;
+TEST(test_what_is_no_json_is_refused_with_its_line) {
     assert_refused("", "f.json: there is nothing in it");
     assert_refused(" \n ", "f.json: there is nothing in it");
     assert_refused("[1]", "f.json:1: an object, { ... }, was expected");
@@ -197,8 +185,7 @@ static void test_what_is_no_json_is_refused_with_its_line(void **state) {
     assert_refused("{\n\"a\": \x01 1}", "f.json:2: a control character");
 }
 
-static void test_zero_bytes_are_refused(void **state) {
-    (void)state;
+TEST(test_zero_bytes_are_refused) {
     ls_json *json;
     message[0] = '\0';
     ls_log_sink sink = ls_log_capture(message, sizeof message);
@@ -207,8 +194,7 @@ static void test_zero_bytes_are_refused(void **state) {
     assert_non_null(strstr(message, "f.json:8: a zero byte"));
 }
 
-static void test_many_members_may_not_repeat_either(void **state) {
-    (void)state;
+TEST(test_many_members_may_not_repeat_either) {
     char text[4096] = "{";
     for (int i = 0; i < 100; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "\"m%d\": %d,\n", i, i);
     size_t length = strlen(text);
@@ -222,8 +208,7 @@ static void test_many_members_may_not_repeat_either(void **state) {
 }
 
 /* The root is the first level. */
-static void test_depth_is_bounded(void **state) {
-    (void)state;
+TEST(test_depth_is_bounded) {
     for (int depth = 63; depth <= 64; depth++) {
         char text[400] = "{\"a\":\n";
         for (int i = 0; i < depth; i++) strcat(text, "[");
@@ -239,8 +224,7 @@ static void test_depth_is_bounded(void **state) {
     }
 }
 
-static void test_values_are_bounded(void **state) {
-    (void)state;
+TEST(test_values_are_bounded) {
     size_t count = (size_t)5 << 20, length = 0;
     char *text = malloc(2 * count + 32);
     assert_non_null(text);
@@ -257,8 +241,7 @@ static void test_values_are_bounded(void **state) {
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-static void test_files(void **state) {
-    (void)state;
+TEST(test_files) {
     char path[] = "/tmp/ls_test_json_XXXXXX";
     static const char text[] = "\xEF\xBB\xBF{\n\"a\": 1, \"b\": \"c\"}";
     ls_json *json;
@@ -280,21 +263,4 @@ static void test_files(void **state) {
     assert_int_equal(ls_json_open(&json, "/tmp"), LS_ERR_IO);
     ls_log_restore(sink);
     assert_null(json);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members_are_read),
-        cmocka_unit_test(test_limits_of_doubles),
-        cmocka_unit_test(test_wrong_members_are_refused_with_their_line),
-        cmocka_unit_test(test_only_the_first_is_reported_and_null_goes_on),
-        cmocka_unit_test(test_unknown_members_are_refused),
-        cmocka_unit_test(test_what_is_no_json_is_refused_with_its_line),
-        cmocka_unit_test(test_zero_bytes_are_refused),
-        cmocka_unit_test(test_many_members_may_not_repeat_either),
-        cmocka_unit_test(test_depth_is_bounded),
-        cmocka_unit_test(test_values_are_bounded),
-        cmocka_unit_test(test_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* named_files: which paths name one file, whatever their spelling, and which do not. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,8 +7,7 @@
 
 #include "common/base/named_files.h"
 #include "tests/base/scratch.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+#include "tests/base/test.h"
 
 static bool begins_with_own(const char *name) { return strncmp(name, "own", 3) == 0; }
 
@@ -53,8 +45,7 @@ static ls_status check_two(const char *first, const char *second, bool first_is_
     return ls_named_files_check(&files);
 }
 
-static void a_file_has_many_names(void **state) {
-    (void)state;
+TEST_WITH(make_files, scratch_teardown, a_file_has_many_names) {
     static const struct {
         const char *first, *second;
         bool same;
@@ -84,8 +75,7 @@ static void a_file_has_many_names(void **state) {
     }
 }
 
-static void a_folder_has_files_and_names_to_come(void **state) {
-    (void)state;
+TEST_WITH(make_files, scratch_teardown, a_folder_has_files_and_names_to_come) {
     static const struct {
         const char *folder, *second;
         bool same;
@@ -105,8 +95,7 @@ static void a_folder_has_files_and_names_to_come(void **state) {
     }
 }
 
-static void inputs_may_be_one_and_an_exception_is_for_one_option(void **state) {
-    (void)state;
+TEST_WITH(make_files, scratch_teardown, inputs_may_be_one_and_an_exception_is_for_one_option) {
     char path[600];
     static const char *const outputs[] = {"--save", "--other"};
     for (int i = 0; i < 2; i++) {
@@ -126,14 +115,4 @@ static void inputs_may_be_one_and_an_exception_is_for_one_option(void **state) {
     ls_named_files_add_outputs(&files, "--out", scratch_folder(), names, 2);
     assert_int_equal(ls_named_files_check(&files), LS_ERR_USAGE);
     scratch_expect_error("--out and --out name the same file", "one output would overwrite the other");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_has_many_names, make_files, scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_folder_has_files_and_names_to_come, make_files, scratch_teardown),
-        cmocka_unit_test_setup_teardown(inputs_may_be_one_and_an_exception_is_for_one_option, make_files,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

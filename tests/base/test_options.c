@@ -1,11 +1,4 @@
 /* options: what is accepted, what is refused and with which line, and the --help page. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +9,7 @@
 #include "common/base/options.h"
 #include "common/base/version.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 enum { COUNT = 13 };
 
@@ -108,8 +102,7 @@ static void accepts(struct settings *s, char *words[]) {
     assert_false(parsed.help);
 }
 
-static void test_values(void **state) {
-    (void)state;
+TEST(test_values) {
     struct settings s;
     accepts(&s, WORDS("--epochs=7", "--lr", "1e-3", "--quiet", "--no-shuffle", "--optimizer", "adamw"));
     assert_int_equal(s.epochs, 7);
@@ -140,8 +133,7 @@ static void test_values(void **state) {
     assert_int_equal(s.epochs, 6);
 }
 
-static void test_untouched_fields_keep_their_defaults(void **state) {
-    (void)state;
+TEST(test_untouched_fields_keep_their_defaults) {
     struct settings s;
     accepts(&s, WORDS("--quiet"));
     assert_true(s.shuffle);
@@ -153,8 +145,7 @@ static void test_untouched_fields_keep_their_defaults(void **state) {
     assert_int_equal(s.devices.count, 0);
 }
 
-static void test_lists(void **state) {
-    (void)state;
+TEST(test_lists) {
     struct settings s;
     accepts(&s, WORDS("--device-ids", "0,0,12"));
     assert_int_equal(s.devices.count, 3);
@@ -192,8 +183,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
     }
 }
 
-static void test_names_are_refused(void **state) {
-    (void)state;
+TEST(test_names_are_refused) {
     static const struct refusal cases[] = {
         {{"--bogus"}, "unknown option --bogus; --help lists the options"},
         {{"--bogus=3"}, "unknown option --bogus; --help lists the options"},
@@ -231,8 +221,7 @@ static void test_names_are_refused(void **state) {
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void test_values_are_refused(void **state) {
-    (void)state;
+TEST(test_values_are_refused) {
     static const struct refusal cases[] = {
         {{"--epochs", "abc"}, "option --epochs: 'abc' is not a whole number"},
         {{"--epochs="}, "option --epochs: '' is not a whole number"},
@@ -270,8 +259,7 @@ static void test_values_are_refused(void **state) {
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
-static void test_operands_end_the_options(void **state) {
-    (void)state;
+TEST(test_operands_end_the_options) {
     struct settings s;
     ls_parsed parsed;
     char message[512];
@@ -307,8 +295,7 @@ static void read_page(char *words[], char *page, size_t capacity) {
     fclose(file);
 }
 
-static void test_help_shows_every_default(void **state) {
-    (void)state;
+TEST(test_help_shows_every_default) {
     static const char expected[] =
         "Usage: prog [OPTION...]\n"
         "Tests options.\n"
@@ -341,8 +328,7 @@ static void test_help_shows_every_default(void **state) {
 }
 
 /* The version lies in one place; the changelog's first heading is of it. */
-static void test_version(void **state) {
-    (void)state;
+TEST(test_version) {
     char page[200];
     read_page(WORDS("--epochs", "9", "--version", "--help"), page, sizeof page);
     assert_string_equal(page, "prog (lockstep) " LS_VERSION "\n");
@@ -354,8 +340,7 @@ static void test_version(void **state) {
     free(changes);
 }
 
-static void test_values_as_text(void **state) {
-    (void)state;
+TEST(test_values_as_text) {
     struct settings s = defaults;
     ls_option options[COUNT];
     fill(options, &s);
@@ -380,19 +365,4 @@ static void test_values_as_text(void **state) {
     assert_string_equal(text, "0,1,12");
     ls_option_text(&options[12], tiny, sizeof tiny);
     assert_string_equal(tiny, "0,");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_untouched_fields_keep_their_defaults),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_names_are_refused),
-        cmocka_unit_test(test_values_are_refused),
-        cmocka_unit_test(test_operands_end_the_options),
-        cmocka_unit_test(test_help_shows_every_default),
-        cmocka_unit_test(test_version),
-        cmocka_unit_test(test_values_as_text),
-    };
-    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* The probes by themselves: what a record holds, which records are kept, and whose they are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/probe.h"
+#include "tests/base/test.h"
 
 static int drop(void **state) {
     (void)state;
@@ -31,8 +25,7 @@ static const struct ls_probe_thread *read_threads(size_t expected) {
 
 static void write_one(const char *label, uint32_t number) { ls_probe_instant(LS_PROBE_MARK, label, 0, number); }
 
-static void test_nothing_is_kept_while_off(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_nothing_is_kept_while_off) {
     assert_false(ls_probing());
     write_one("off", 1);
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_RUN, "off");
@@ -40,8 +33,7 @@ static void test_nothing_is_kept_while_off(void **state) {
     (void)read_threads(0);
 }
 
-static void test_a_record_has_its_fields(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_a_record_has_its_fields) {
     double before_us = ls_now_us();
     ls_probe_start(false);
     ls_probe_step(7);
@@ -104,8 +96,7 @@ static void run_writers(struct writer *writers) {
 }
 
 /* The threads have ended; their records are there, each thread's own, in order. */
-static void test_every_thread_keeps_its_records_in_order(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_every_thread_keeps_its_records_in_order) {
     struct writer writers[WRITERS];
     ls_probe_start(false);
     run_writers(writers);
@@ -128,8 +119,7 @@ static void test_every_thread_keeps_its_records_in_order(void **state) {
     assert_int_equal(ls_probe_lost(), 0);
 }
 
-static void test_reading_does_not_end_the_recording(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_reading_does_not_end_the_recording) {
     ls_probe_start(false);
     for (uint32_t i = 0; i < 1000; i++) write_one("first part", i);
     assert_int_equal(read_threads(1)->count, 1000);
@@ -142,8 +132,7 @@ static void test_reading_does_not_end_the_recording(void **state) {
 /* --- starting again ----------------------------------------------------------------------------------------------- */
 
 /* And leaves nothing of what it was measured with. */
-static void test_a_start_measures_what_a_record_costs(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_a_start_measures_what_a_record_costs) {
     const struct ls_probe_thread *threads;
     size_t count;
     ls_probe_start(false);
@@ -154,8 +143,7 @@ static void test_a_start_measures_what_a_record_costs(void **state) {
     ls_probe_drop();
 }
 
-static void test_a_start_forgets_what_was_before(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_a_start_forgets_what_was_before) {
     ls_probe_start(false);
     ls_probe_phase("old");
     write_one("old", 1);
@@ -192,8 +180,7 @@ static void tell(struct patient *p, uint32_t number) {
 }
 
 /* A thread that lives through drop and start writes into the new recording, and only there. */
-static void test_a_thread_outlives_recordings(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_a_thread_outlives_recordings) {
     struct patient p = {0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, write_when_told, &p), 0);
@@ -212,8 +199,7 @@ static void test_a_thread_outlives_recordings(void **state) {
 }
 
 /* A replica's thread waits while the probes are switched on, and while they are switched off. */
-static void test_a_wait_may_straddle_the_switch(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_a_wait_may_straddle_the_switch) {
     struct ls_probe_record early = ls_probe_begin(LS_PROBE_AWAIT, "early");
     double before_us = ls_now_us();
     ls_probe_start(false);
@@ -231,8 +217,7 @@ static void test_a_wait_may_straddle_the_switch(void **state) {
 /* --- virtual time ------------------------------------------------------------------------------------------------- */
 
 /* A thread that sleeps has no time of the CPU, and one that works has no more than there was. */
-static void test_cpu_time_stands_still_in_a_sleep(void **state) {
-    (void)state;
+TEST_WITH(NULL, drop, test_cpu_time_stands_still_in_a_sleep) {
     ls_probe_start(true);
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_RUN, "sleep");
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
@@ -249,19 +234,4 @@ static void test_cpu_time_stands_still_in_a_sleep(void **state) {
     assert_true(slept_us >= 30000 && slept_cpu_us >= 0 && slept_cpu_us < slept_us / 2);
     assert_true(worked_cpu_us > 0 && worked_cpu_us <= worked_us + 1);
     assert_true(records[1].begin_cpu_us >= records[0].end_cpu_us);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_nothing_is_kept_while_off, drop),
-        cmocka_unit_test_teardown(test_a_record_has_its_fields, drop),
-        cmocka_unit_test_teardown(test_every_thread_keeps_its_records_in_order, drop),
-        cmocka_unit_test_teardown(test_reading_does_not_end_the_recording, drop),
-        cmocka_unit_test_teardown(test_a_start_measures_what_a_record_costs, drop),
-        cmocka_unit_test_teardown(test_a_start_forgets_what_was_before, drop),
-        cmocka_unit_test_teardown(test_a_thread_outlives_recordings, drop),
-        cmocka_unit_test_teardown(test_a_wait_may_straddle_the_switch, drop),
-        cmocka_unit_test_teardown(test_cpu_time_stands_still_in_a_sleep, drop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,25 +2,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/random.h"
 #include "tests/base/golden.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#include "tests/base/test.h"
 
 static void expect_near(float got, double want, double tolerance) {
     if (!(fabs((double)got - want) <= tolerance)) fail_msg("%.9g, expected %.9g", (double)got, want);
 }
 
-static void first_outputs_are_those_of_mt19937(void **state) {
-    (void)state;
+TEST(first_outputs_are_those_of_mt19937) {
     static const uint32_t seed_0[] = {2357136044u, 2546248239u, 3071714933u, 3626093760u, 2588848963u};
     static const uint32_t seed_5489[] = {3499211612u, 581869302u, 3890346734u};
     ls_generator generator;
@@ -31,16 +25,14 @@ static void first_outputs_are_those_of_mt19937(void **state) {
 }
 
 /* The C++ standard requires this of std::mt19937: it passes sixteen renewals of the state. */
-static void ten_thousandth_output(void **state) {
-    (void)state;
+TEST(ten_thousandth_output) {
     ls_generator generator;
     ls_generator_seed(&generator, 5489);
     for (int i = 1; i < 10000; i++) ls_random32(&generator);
     assert_int_equal(ls_random32(&generator), 4123659995u);
 }
 
-static void only_the_low_half_of_a_seed_counts(void **state) {
-    (void)state;
+TEST(only_the_low_half_of_a_seed_counts) {
     ls_generator generator;
     ls_generator_seed(&generator, UINT64_C(1) << 32);
     assert_int_equal(ls_random32(&generator), 2357136044u);
@@ -50,8 +42,7 @@ static void only_the_low_half_of_a_seed_counts(void **state) {
     for (int i = 0; i < 5; i++) assert_int_equal(ls_random32(&generator), ls_random32(&same));
 }
 
-static void the_first_output_is_the_high_half(void **state) {
-    (void)state;
+TEST(the_first_output_is_the_high_half) {
     ls_generator generator;
     ls_generator_seed(&generator, 0);
     assert_true(ls_random64(&generator) == ((uint64_t)2357136044u << 32 | 2546248239u));
@@ -60,8 +51,7 @@ static void the_first_output_is_the_high_half(void **state) {
     assert_true(ls_uniform_double(&generator) == (double)low_53 / 9007199254740992.0);
 }
 
-static void permutations_are_pytorchs(void **state) {
-    (void)state;
+TEST(permutations_are_pytorchs) {
     cJSON *file = golden_json("randperm.json");
     assert_int_equal(cJSON_GetArraySize(file), 15);
     const cJSON *row;
@@ -78,8 +68,7 @@ static void permutations_are_pytorchs(void **state) {
     cJSON_Delete(file);
 }
 
-static void long_permutations_begin_and_end_as_pytorchs(void **state) {
-    (void)state;
+TEST(long_permutations_begin_and_end_as_pytorchs) {
     static const struct {
         uint64_t seed;
         int64_t n, first[5], last[3];
@@ -101,8 +90,7 @@ static void long_permutations_begin_and_end_as_pytorchs(void **state) {
     }
 }
 
-static void a_permutation_draws_n_minus_1_numbers(void **state) {
-    (void)state;
+TEST(a_permutation_draws_n_minus_1_numbers) {
     static const int64_t second[] = {3, 9, 4, 2, 7, 8, 6, 0, 5, 1};
     int64_t order[10] = {-1};
     ls_generator generator;
@@ -116,8 +104,7 @@ static void a_permutation_draws_n_minus_1_numbers(void **state) {
     assert_memory_equal(order, second, sizeof second);
 }
 
-static void uniform_values_are_pytorchs(void **state) {
-    (void)state;
+TEST(uniform_values_are_pytorchs) {
     static const float rand_3[] = {0.4962565899f, 0.7682217956f, 0.0884774327f};
     float values[3];
     ls_generator generator;
@@ -127,8 +114,7 @@ static void uniform_values_are_pytorchs(void **state) {
 }
 
 /* torch.nn.Linear(4, 3) and Conv2d(3, 2, 3), whose last bits need the fused multiply-add. */
-static void initial_weights_are_pytorchs_to_the_last_bit(void **state) {
-    (void)state;
+TEST(initial_weights_are_pytorchs_to_the_last_bit) {
     static const float linear[] = {
         -.003743410110473633f, .26822179555892944f,   -.4115225672721863f, -.3679695129394531f,  -.19257718324661255f,
         .13407868146896362f,   -.009906589984893799f, .39644473791122437f, -.04437202215194702f, .1323062777519226f,
@@ -151,8 +137,7 @@ static void initial_weights_are_pytorchs_to_the_last_bit(void **state) {
     assert_memory_equal(values, convolution_bias, sizeof convolution_bias);
 }
 
-static void fewer_than_16_normals_come_in_pairs(void **state) {
-    (void)state;
+TEST(fewer_than_16_normals_come_in_pairs) {
     static const double golden[] = {1.540996, -0.293429, -2.178789, 0.568431};
     float values[4], singly[4];
     ls_generator generator;
@@ -167,8 +152,7 @@ static void fewer_than_16_normals_come_in_pairs(void **state) {
     expect_near(singly[0], golden[0], 1e-6);
 }
 
-static void blocks_of_16_normals(void **state) {
-    (void)state;
+TEST(blocks_of_16_normals) {
     static const double golden[] = {-1.12584, -1.15236, -0.250579, -0.433879};
     float block[16], values[20], last[16];
     ls_generator generator;
@@ -197,8 +181,7 @@ static void blocks_of_16_normals(void **state) {
     assert_int_equal(ls_random32(&generator), next);
 }
 
-static void many_normals_have_the_right_moments(void **state) {
-    (void)state;
+TEST(many_normals_have_the_right_moments) {
     static float values[100000];
     ls_generator generator;
     ls_generator_seed(&generator, 7);
@@ -210,22 +193,4 @@ static void many_normals_have_the_right_moments(void **state) {
     }
     expect_near((float)(sum / (double)COUNT_OF(values)), 0, 0.02);
     expect_near((float)(squares / (double)COUNT_OF(values)), 1, 0.02);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_outputs_are_those_of_mt19937),
-        cmocka_unit_test(ten_thousandth_output),
-        cmocka_unit_test(only_the_low_half_of_a_seed_counts),
-        cmocka_unit_test(the_first_output_is_the_high_half),
-        cmocka_unit_test(permutations_are_pytorchs),
-        cmocka_unit_test(long_permutations_begin_and_end_as_pytorchs),
-        cmocka_unit_test(a_permutation_draws_n_minus_1_numbers),
-        cmocka_unit_test(uniform_values_are_pytorchs),
-        cmocka_unit_test(initial_weights_are_pytorchs_to_the_last_bit),
-        cmocka_unit_test(fewer_than_16_normals_come_in_pairs),
-        cmocka_unit_test(blocks_of_16_normals),
-        cmocka_unit_test(many_normals_have_the_right_moments),
-    };
-    return cmocka_run_group_tests_name("random", tests, NULL, NULL);
 }

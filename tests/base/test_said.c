@@ -1,18 +1,12 @@
 /* What several processes of a job would say alike is said by one of them. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/said.h"
+#include "tests/base/test.h"
 
 enum { PROCESSES = 8, MESSAGES = 1000 };
 
@@ -50,8 +44,7 @@ static int without_memory(int fd) {
     return said == 4 && empty ? 0 : 1;
 }
 
-static void without_the_memory_everything_is_said(void **state) {
-    (void)state;
+TEST(without_the_memory_everything_is_said) {
     assert_int_equal(in_child(without_memory, 0), 0);
     assert_int_equal(in_child(without_memory, -1), 0);
 }
@@ -69,10 +62,7 @@ static int with_a_file(int unused) {
     return 0;
 }
 
-static void a_file_is_left_alone(void **state) {
-    (void)state;
-    assert_int_equal(in_child(with_a_file, 0), 0);
-}
+TEST(a_file_is_left_alone) { assert_int_equal(in_child(with_a_file, 0), 0); }
 
 static int one_says_it(int fd) {
     ls_said_join(fd);
@@ -84,8 +74,7 @@ static int one_says_it(int fd) {
     return is_first(5) ? 4 : 0; /* the child was first, and counts although it is gone */
 }
 
-static void another_process_does_not_say_it_again(void **state) {
-    (void)state;
+TEST(another_process_does_not_say_it_again) {
     int fd = ls_said_create();
     assert_true(fd >= 0);
     assert_int_equal(in_child(one_says_it, fd), 0);
@@ -93,8 +82,7 @@ static void another_process_does_not_say_it_again(void **state) {
 }
 
 /* All at the same time: each message has one sayer. */
-static void of_many_processes_one_says_it(void **state) {
-    (void)state;
+TEST(of_many_processes_one_says_it) {
     int fd = ls_said_create(), results[2], total = 0, counted;
     assert_int_equal(pipe(results), 0);
     fflush(NULL);
@@ -123,8 +111,7 @@ static int too_much(int fd) {
     return count_first(MESSAGES) == MESSAGES && is_first(MESSAGES - 1) ? 0 : 1;
 }
 
-static void a_full_memory_keeps_nothing_back(void **state) {
-    (void)state;
+TEST(a_full_memory_keeps_nothing_back) {
     int fd = ls_said_create();
     assert_int_equal(in_child(too_much, fd), 0);
     close(fd);
@@ -132,10 +119,5 @@ static void a_full_memory_keeps_nothing_back(void **state) {
 
 int main(void) {
     alarm(60);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_the_memory_everything_is_said), cmocka_unit_test(a_file_is_left_alone),
-        cmocka_unit_test(another_process_does_not_say_it_again), cmocka_unit_test(of_many_processes_one_says_it),
-        cmocka_unit_test(a_full_memory_keeps_nothing_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_added_tests();
 }

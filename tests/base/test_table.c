@@ -1,16 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/table.h"
+#include "tests/base/test.h"
 
 static const ls_column columns[] = {{"mode", LS_LEFT}, {"step\nms", LS_RIGHT}, {"note", LS_LEFT}};
 
@@ -35,8 +29,7 @@ static void expect_last_text(ls_table *table, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static void test_columns_are_as_wide_as_their_widest_text(void **state) {
-    (void)state;
+TEST(test_columns_are_as_wide_as_their_widest_text) {
     ls_table *table;
     assert_int_equal(ls_table_create(&table, columns, 3), LS_OK);
     for (int row = 0; row < 20; row++) { /* more than the first room */
@@ -55,8 +48,7 @@ static void test_columns_are_as_wide_as_their_widest_text(void **state) {
     ls_table_destroy(table);
 }
 
-static void test_empty_cells_and_wide_characters(void **state) {
-    (void)state;
+TEST(test_empty_cells_and_wide_characters) {
     ls_table *table;
     assert_int_equal(ls_table_create(&table, columns, 3), LS_OK);
     expect_text(table, "      step\nmode    ms  note\n");
@@ -78,12 +70,4 @@ static void test_empty_cells_and_wide_characters(void **state) {
                             "part of a row  1234.57\n"
                             "-inf            -0.500\n");
     ls_table_destroy(NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_columns_are_as_wide_as_their_widest_text),
-        cmocka_unit_test(test_empty_cells_and_wide_characters),
-    };
-    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

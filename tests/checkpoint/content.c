@@ -1,15 +1,9 @@
 #include "tests/checkpoint/content.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/checkpoint/checkpoint_text.h"
+#include "tests/base/test.h"
 
 struct content content_open(const char *path) {
     static const char *const keys[] = {"format",

@@ -1,11 +1,4 @@
 /* Checkpoints as files: what is in one, and that it comes back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +6,7 @@
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/train/small_run.h"
 
@@ -60,8 +54,7 @@ static void expect_round_trip(const ls_train_options *options) {
     small_run_close(&loaded);
 }
 
-static void what_is_saved_is_loaded(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_saved_is_loaded) {
     ls_train_options options = small_run_options();
     expect_round_trip(&options); /* Adam */
     options.precision = LS_FP16; /* and a scaler */
@@ -77,8 +70,7 @@ static void what_is_saved_is_loaded(void **state) {
 }
 
 /* Parameters that were left out of an update have counted fewer of them. */
-static void each_parameter_may_count_its_own_updates(void **state) {
-    (void)state;
+TEST_IN(scratch, each_parameter_may_count_its_own_updates) {
     static const bool skip[] = {false, true, false, false};
     ls_train_options options = small_run_options();
     struct small_run saved = small_run_open(&options), loaded = fresh(&options);
@@ -99,8 +91,7 @@ static void each_parameter_may_count_its_own_updates(void **state) {
     small_run_close(&loaded);
 }
 
-static void names_and_numbers_are_pytorchs(void **state) {
-    (void)state;
+TEST_IN(scratch, names_and_numbers_are_pytorchs) {
     ls_train_options options = small_run_options();
     options.precision = LS_FP16;
     options.growth_interval = 3;
@@ -129,8 +120,7 @@ static void names_and_numbers_are_pytorchs(void **state) {
     small_run_close(&r);
 }
 
-static void a_nan_is_data(void **state) {
-    (void)state;
+TEST_IN(scratch, a_nan_is_data) {
     ls_train_options options = small_run_options();
     struct small_run saved = small_run_open(&options), loaded = fresh(&options);
     struct ls_position position;
@@ -172,8 +162,7 @@ static ls_status refuse_resume_state(ls_parallel *p, const int64_t *values, size
     return ls_fail(LS_ERR_INVALID, "these are not mine");
 }
 
-static void a_modes_memory_comes_back(void **state) {
-    (void)state;
+TEST_IN(scratch, a_modes_memory_comes_back) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options), other = fresh(&options);
     struct ls_position position;
@@ -205,8 +194,7 @@ static void a_modes_memory_comes_back(void **state) {
 
 /* --- what may differ --------------------------------------------------------------------------------------------- */
 
-static void what_else_is_different_is_noted_once(void **state) {
-    (void)state;
+TEST_IN(scratch, what_else_is_different_is_noted_once) {
     ls_train_options options = small_run_options();
     options.precision = LS_FP16;
     struct small_run saved = trained(&options), loaded;
@@ -231,8 +219,7 @@ static void what_else_is_different_is_noted_once(void **state) {
 }
 
 /* Each of them steers the steps to come. */
-static void another_recipe_is_noted(void **state) {
-    (void)state;
+TEST_IN(scratch, another_recipe_is_noted) {
     ls_train_options options = small_run_options();
     options.optimizer = LS_SGD;
     options.momentum = 0.9;
@@ -268,8 +255,7 @@ static void drop_line(struct content *c, const char *key) {
     *line = c->lines[--c->line_count];
 }
 
-static void files_of_earlier_versions_are_read(void **state) {
-    (void)state;
+TEST_IN(scratch, files_of_earlier_versions_are_read) {
     static const char *const later[] = {"lr",      "lr_scale", "momentum", "nesterov", "weight_decay",   "clip_norm",
                                         "sync_bn", "compress", "join",     "tf32",     "growth_interval"};
     ls_train_options options = small_run_options();
@@ -292,8 +278,7 @@ static void files_of_earlier_versions_are_read(void **state) {
 }
 
 /* --no-set-epoch is one of the orders that a file can be of. */
-static void a_forgotten_epoch_is_noted(void **state) {
-    (void)state;
+TEST_IN(scratch, a_forgotten_epoch_is_noted) {
     ls_train_options options = small_run_options();
     options.shuffle = true;
     options.set_epoch = false;
@@ -322,8 +307,7 @@ static ls_status gather(ls_parallel *p, const double *values, size_t count, doub
     return p->world_size == 2 ? LS_OK : LS_ERR_INVALID;
 }
 
-static void ranks_that_read_different_files_find_out(void **state) {
-    (void)state;
+TEST_IN(scratch, ranks_that_read_different_files_find_out) {
     ls_train_options options = small_run_options();
     struct small_run r = trained(&options);
     struct ls_position position;
@@ -345,8 +329,7 @@ static void ranks_that_read_different_files_find_out(void **state) {
 }
 
 /* A bit of the header, of the data and of the end: all of the file is in its hash. */
-static void the_hash_is_of_the_whole_file(void **state) {
-    (void)state;
+TEST_IN(scratch, the_hash_is_of_the_whole_file) {
     ls_safetensors *file;
     const float data[] = {1, 2, 3};
     ls_safetensor tensor = {"w", LS_SAFETENSOR_F32, 1, {3}, data, sizeof data};
@@ -361,18 +344,4 @@ static void the_hash_is_of_the_whole_file(void **state) {
         assert_true(i == 0 || hashes[i] != hashes[0]);
         ls_safetensors_close(file);
     }
-}
-
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(what_is_saved_is_loaded),        in_scratch(each_parameter_may_count_its_own_updates),
-        in_scratch(names_and_numbers_are_pytorchs), in_scratch(a_nan_is_data),
-        in_scratch(a_modes_memory_comes_back),      in_scratch(what_else_is_different_is_noted_once),
-        in_scratch(another_recipe_is_noted),        in_scratch(files_of_earlier_versions_are_read),
-        in_scratch(a_forgotten_epoch_is_noted),     in_scratch(ranks_that_read_different_files_find_out),
-        in_scratch(the_hash_is_of_the_whole_file),
-    };
-    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* Checkpoints that are not taken: each is refused in one line that names the file and the reason, and nothing of the
  * run has changed then. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 #include "common/checkpoint/weights.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/train/small_run.h"
 
@@ -203,8 +197,7 @@ static const struct misfit {
     {drop_all_lines, "is no checkpoint: its metadata has no lockstep.format; --init takes"},
 };
 
-static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
-    (void)state;
+TEST_IN(scratch, what_does_not_fit_is_named_and_nothing_changes) {
     struct fixture f;
     begin(&f);
     for (size_t m = 0; m < sizeof misfits / sizeof *misfits; m++) {
@@ -219,8 +212,7 @@ static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
 }
 
 /* At an epoch's end the next batch is the first, whatever its size. Without loss scaling, its state is left out. */
-static void what_may_be_otherwise(void **state) {
-    (void)state;
+TEST_IN(scratch, what_may_be_otherwise) {
     struct fixture f;
     begin(&f);
     struct content c = content_open(scratch_path("good"));
@@ -251,8 +243,7 @@ static void expect_no_harm(struct fixture *f, const char *bytes, size_t nbytes, 
     }
 }
 
-static void files_that_are_cut_short(void **state) {
-    (void)state;
+TEST_IN(scratch, files_that_are_cut_short) {
     struct fixture f;
     begin(&f);
     size_t nbytes, header = 0;
@@ -273,8 +264,7 @@ static void files_that_are_cut_short(void **state) {
 }
 
 /* Each bit of the header, and samples of the data: none of these files is taken. */
-static void files_with_a_wrong_bit(void **state) {
-    (void)state;
+TEST_IN(scratch, files_with_a_wrong_bit) {
     struct fixture f;
     begin(&f);
     size_t nbytes, header = 0;
@@ -294,8 +284,7 @@ static void files_with_a_wrong_bit(void **state) {
 }
 
 /* --init reads them, too: a name of the checksum's or of the format's that is hit, and the weights. */
-static void weights_of_a_damaged_checkpoint_are_not_taken(void **state) {
-    (void)state;
+TEST_IN(scratch, weights_of_a_damaged_checkpoint_are_not_taken) {
     struct fixture f;
     begin(&f);
     size_t nbytes;
@@ -313,17 +302,4 @@ static void weights_of_a_damaged_checkpoint_are_not_taken(void **state) {
     }
     free(bytes);
     small_run_close(&f.run);
-}
-
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(what_does_not_fit_is_named_and_nothing_changes),
-        in_scratch(what_may_be_otherwise),
-        in_scratch(files_that_are_cut_short),
-        in_scratch(files_with_a_wrong_bit),
-        in_scratch(weights_of_a_damaged_checkpoint_are_not_taken),
-    };
-    return cmocka_run_group_tests_name("checkpoint_refused", tests, NULL, NULL);
 }

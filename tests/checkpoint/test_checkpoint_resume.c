@@ -1,13 +1,6 @@
 /* The loop, broken off and resumed on one device: the same bits as without a break. Runs of several devices and
  * processes: tests/programs/test_resume.c. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +10,7 @@
 #include "common/checkpoint/weights.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/train/small_run.h"
 
@@ -66,16 +60,14 @@ static void expect_resumable(const ls_train_options *options, int64_t every, uin
     expect_tail("whole.losses", "again.losses", (int64_t)end / every * every);
 }
 
-static void within_and_between_epochs(void **state) {
-    (void)state;
+TEST_IN(scratch, within_and_between_epochs) {
     ls_train_options options = small_run_options(); /* two epochs of three steps */
     for (int64_t every = 1; every <= 5; every++) expect_resumable(&options, every, 5);
     options.steps = 7; /* in the middle of the third epoch */
     expect_resumable(&options, 4, 6);
 }
 
-static void under_each_recipe(void **state) {
-    (void)state;
+TEST_IN(scratch, under_each_recipe) {
     ls_train_options options = small_run_options();
     options.batch_size = 200;
     options.lr_schedule = LS_SCHEDULE_COSINE; /* to which the run's length matters */
@@ -95,8 +87,7 @@ static void under_each_recipe(void **state) {
     expect_resumable(&options, 11, 12);
 }
 
-static void whoever_loads_the_data(void **state) {
-    (void)state;
+TEST_IN(scratch, whoever_loads_the_data) {
     ls_train_options options = small_run_options();
     for (int workers = 0; workers <= 3; workers += 3) {
         options.workers = workers;
@@ -108,8 +99,7 @@ static void whoever_loads_the_data(void **state) {
 }
 
 /* What was trained with checkpoints on the way is what was trained without. */
-static void checkpoints_change_nothing(void **state) {
-    (void)state;
+TEST_IN(scratch, checkpoints_change_nothing) {
     ls_train_options options = small_run_options();
     options.model = "convnet";
     options.batch_size = 30;
@@ -133,8 +123,7 @@ static const char *said_by(const ls_train_options *options, const char *name, co
     return stderr_end();
 }
 
-static void a_finished_run_says_so(void **state) {
-    (void)state;
+TEST_IN(scratch, a_finished_run_says_so) {
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
     assert_non_null(strstr(said_by(&options, "again", scratch_path("whole")),
@@ -154,8 +143,7 @@ static void expect_position(const char *name, const char *step, const char *epoc
 }
 
 /* A run of one epoch becomes one of two, though both said how far they go; and the batch may be another one. */
-static void more_epochs_go_on(void **state) {
-    (void)state;
+TEST_IN(scratch, more_epochs_go_on) {
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
     options.epochs = 1;
@@ -185,8 +173,7 @@ static ls_status apply_and_remove_folder(ls_parallel *p) {
 }
 
 /* The folder goes while the run trains. What was trained is not lost with it. */
-static void the_rest_of_a_run_that_cannot_be_saved_stays(void **state) {
-    (void)state;
+TEST_IN(scratch, the_rest_of_a_run_that_cannot_be_saved_stays) {
     char weights[700], checkpoint[700], summary[700]; /* the folder's paths do not last */
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
@@ -216,8 +203,7 @@ static void the_rest_of_a_run_that_cannot_be_saved_stays(void **state) {
 /* --- files that may not be there yet ------------------------------------------------------------------------------ */
 
 /* The same options each time, as a launcher does that starts a job again: a run that dies, then one that goes on. */
-static void a_job_that_is_started_again_goes_on(void **state) {
-    (void)state;
+TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
     char part[700];
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
@@ -232,8 +218,7 @@ static void a_job_that_is_started_again_goes_on(void **state) {
     expect_tail("whole.losses", "again.losses", 4);
 }
 
-static void a_run_that_begins_anew_says_so(void **state) {
-    (void)state;
+TEST_IN(scratch, a_run_that_begins_anew_says_so) {
     ls_train_options options = small_run_options();
     options.resume_if_present = scratch_path("none");
     assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins anew\n"));
@@ -259,8 +244,7 @@ static ls_status sum_finders(ls_parallel *p, double *values, size_t count) {
 }
 
 /* All ranks fail, whether they have found it or not: they would train different models. */
-static void ranks_must_agree_on_what_is_there(void **state) {
-    (void)state;
+TEST_IN(scratch, ranks_must_agree_on_what_is_there) {
     ls_train_options options = small_run_options();
     run_whole(&options, "whole", NULL);
     struct small_run r = small_run_open(&options);
@@ -281,22 +265,4 @@ static void ranks_must_agree_on_what_is_there(void **state) {
     }
     r.parallel->world_size = 1;
     small_run_close(&r);
-}
-
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(within_and_between_epochs),
-        in_scratch(under_each_recipe),
-        in_scratch(whoever_loads_the_data),
-        in_scratch(checkpoints_change_nothing),
-        in_scratch(a_finished_run_says_so),
-        in_scratch(more_epochs_go_on),
-        in_scratch(a_job_that_is_started_again_goes_on),
-        in_scratch(a_run_that_begins_anew_says_so),
-        in_scratch(ranks_must_agree_on_what_is_there),
-        in_scratch(the_rest_of_a_run_that_cannot_be_saved_stays),
-    };
-    return cmocka_run_group_tests_name("checkpoint_resume", tests, NULL, NULL);
 }

@@ -2,10 +2,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +9,8 @@
 
 #include "common/checkpoint/safetensors.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define FILE_NAME "file.safetensors"
 
 static const char *file_path(void) { return scratch_path(FILE_NAME); }
@@ -50,8 +46,7 @@ static void expect_refusal(ls_status expected, const char *text, const char *ano
     }
 }
 
-static void reads_tensors_in_any_order_of_the_header(void **state) {
-    (void)state;
+TEST_IN(scratch, reads_tensors_in_any_order_of_the_header) {
     craft("{\"b\":{\"data_offsets\":[8,14],\"dtype\":\"BF16\",\"shape\":[3,1]},"
           "\"__metadata__\":{\"source\":\"test\",\"\":\"empty key\"},"
           "\"none\":{\"dtype\":\"U8\",\"shape\":[2,0],\"data_offsets\":[8,8]},"
@@ -83,8 +78,7 @@ static void reads_tensors_in_any_order_of_the_header(void **state) {
     ls_safetensors_close(file);
 }
 
-static void a_file_of_pytorchs(void **state) {
-    (void)state;
+TEST_IN(scratch, a_file_of_pytorchs) {
     ls_safetensors *file;
     assert_int_equal(ls_safetensors_open(&file, "tests/golden/cross_entropy_mean.safetensors"), LS_OK);
     const ls_safetensor *x = ls_safetensors_find(file, "x"), *labels = ls_safetensors_find(file, "labels");
@@ -100,8 +94,7 @@ static void a_file_of_pytorchs(void **state) {
     ls_safetensors_close(file);
 }
 
-static void files_without_metadata_or_tensors(void **state) {
-    (void)state;
+TEST_IN(scratch, files_without_metadata_or_tensors) {
     craft("{}", 0);
     ls_safetensors *file = open_file();
     assert_int_equal(ls_safetensors_count(file), 0);
@@ -111,8 +104,7 @@ static void files_without_metadata_or_tensors(void **state) {
     ls_safetensors_close(NULL);
 }
 
-static void files_that_cannot_be_read(void **state) {
-    (void)state;
+TEST_IN(scratch, files_that_cannot_be_read) {
     expect_refusal(LS_ERR_IO, "No such file", NULL);
     ls_safetensors *file = (ls_safetensors *)&file;
     assert_int_equal(ls_safetensors_open(&file, scratch_folder()), LS_ERR_IO);
@@ -125,8 +117,7 @@ static void files_that_cannot_be_read(void **state) {
     assert_int_equal(remove(pipe), 0);
 }
 
-static void wrong_header_lengths(void **state) {
-    (void)state;
+TEST_IN(scratch, wrong_header_lengths) {
     static const unsigned char too_large[] = {1, 225, 245, 5, 0, 0, 0, 0, '{', '}'}; /* 100,000,001 */
     static const unsigned char largest[] = {0, 225, 245, 5, 0, 0, 0, 0, '{', '}'};
     static const unsigned char all_ones[] = {255, 255, 255, 255, 255, 255, 255, 255, '{', '}'};
@@ -145,8 +136,7 @@ static void wrong_header_lengths(void **state) {
     expect_refusal(LS_ERR_FORMAT, "header of 3 bytes", "beyond the file's end");
 }
 
-static void headers_that_are_no_json_object(void **state) {
-    (void)state;
+TEST_IN(scratch, headers_that_are_no_json_object) {
     static const struct {
         const char *header, *text;
     } rows[] = {
@@ -193,8 +183,7 @@ static void headers_that_are_no_json_object(void **state) {
 }
 
 /* Each row is the entry of a tensor named t in a file with 8 bytes of data. */
-static void entries_that_cannot_be(void **state) {
-    (void)state;
+TEST_IN(scratch, entries_that_cannot_be) {
     static const struct {
         const char *entry, *text;
         ls_status status;
@@ -238,8 +227,7 @@ static void entries_that_cannot_be(void **state) {
 }
 
 /* Tensors of bytes in a file with 8 bytes of data: {name, begin, end}. */
-static void holes_overlaps_and_repetitions(void **state) {
-    (void)state;
+TEST_IN(scratch, holes_overlaps_and_repetitions) {
     static const struct {
         struct {
             const char *name;
@@ -272,8 +260,7 @@ static void holes_overlaps_and_repetitions(void **state) {
     }
 }
 
-static void metadata_that_cannot_be(void **state) {
-    (void)state;
+TEST_IN(scratch, metadata_that_cannot_be) {
     static const struct {
         const char *header, *text;
     } rows[] = {
@@ -289,8 +276,7 @@ static void metadata_that_cannot_be(void **state) {
 }
 
 /* No prefix of a good file is a good file, and no spoilt byte brings the reader down. */
-static void every_truncation_and_every_spoilt_byte(void **state) {
-    (void)state;
+TEST_IN(scratch, every_truncation_and_every_spoilt_byte) {
     craft("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
           "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}",
           9);
@@ -312,8 +298,7 @@ static void every_truncation_and_every_spoilt_byte(void **state) {
 }
 
 /* Weights in another format: the line says which, and how to write them. */
-static void files_of_other_formats_are_named(void **state) {
-    (void)state;
+TEST_IN(scratch, files_of_other_formats_are_named) {
     static const struct {
         const char *begin, *words;
     } files[] = {
@@ -330,22 +315,4 @@ static void files_of_other_formats_are_named(void **state) {
         assert_int_equal(ls_safetensors_open(&file, scratch_path("weights")), LS_ERR_FORMAT);
         scratch_expect_error(files[i].words, "expected a safetensors file");
     }
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_of_other_formats_are_named, scratch_setup, scratch_teardown),
-        WITH_FOLDER(reads_tensors_in_any_order_of_the_header),
-        WITH_FOLDER(a_file_of_pytorchs),
-        WITH_FOLDER(files_without_metadata_or_tensors),
-        WITH_FOLDER(files_that_cannot_be_read),
-        WITH_FOLDER(wrong_header_lengths),
-        WITH_FOLDER(headers_that_are_no_json_object),
-        WITH_FOLDER(entries_that_cannot_be),
-        WITH_FOLDER(holes_overlaps_and_repetitions),
-        WITH_FOLDER(metadata_that_cannot_be),
-        WITH_FOLDER(every_truncation_and_every_spoilt_byte),
-    };
-    return cmocka_run_group_tests_name("safetensors_read", tests, NULL, NULL);
 }

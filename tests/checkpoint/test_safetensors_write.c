@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +12,8 @@
 
 #include "common/checkpoint/safetensors.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define FILE_NAME "file.safetensors"
 
 static const char *file_path(void) { return scratch_path(FILE_NAME); }
@@ -45,8 +41,7 @@ static void expect_bytes(const void *expected, size_t expected_nbytes) {
 
 /* zlib's own sum of the bytes behind the length, with zeros for digits. A tensor's name and a value that look like the
  * key do no harm. */
-static void a_checksum_is_of_the_whole_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_checksum_is_of_the_whole_file) {
     const ls_safetensor tensors[] = {
         {.name = "\"lockstep.crc32\":\"11111111\"", .dtype = LS_SAFETENSOR_F32, .ndim = 1, .shape = {0}},
         {.name = "w",
@@ -80,8 +75,7 @@ static void a_checksum_is_of_the_whole_file(void **state) {
     free(bytes);
 }
 
-static void writes_the_reference_implementations_bytes(void **state) {
-    (void)state;
+TEST_IN(scratch, writes_the_reference_implementations_bytes) {
     assert_int_equal(write_file(NULL, 0), LS_OK);
     expect_bytes("\x08\0\0\0\0\0\0\0{}      ", 16);
 
@@ -114,8 +108,7 @@ static const char *const dtype_names[] = {"U64", "I64", "F64",     "F32",     "U
 static const size_t dtype_sizes[] = {8, 8, 8, 4, 4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1};
 
 /* Tensors of every type, given last type first, two of each with names in the wrong order. */
-static void larger_types_come_first_then_names(void **state) {
-    (void)state;
+TEST_IN(scratch, larger_types_come_first_then_names) {
     static const unsigned char bytes[8] = {7, 6, 5, 4, 3, 2, 1, 0};
     ls_safetensor tensors[2 * LS_SAFETENSOR_DTYPE_COUNT];
     assert_int_equal(LS_SAFETENSOR_DTYPE_COUNT, COUNT_OF(dtype_names));
@@ -141,8 +134,7 @@ static void larger_types_come_first_then_names(void **state) {
     ls_safetensors_close(file);
 }
 
-static void what_is_written_is_read_again(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_written_is_read_again) {
     const ls_safetensor tensors[] = {
         {.name = "w", .dtype = LS_SAFETENSOR_F32, .ndim = 2, .shape = {3, 2}, .data = six_floats, .nbytes = 24},
         {.name = "quote\" slash\\ tab\t \xc3\xa9", .dtype = LS_SAFETENSOR_F32, .data = six_floats + 5, .nbytes = 4},
@@ -172,8 +164,7 @@ static void what_is_written_is_read_again(void **state) {
     ls_safetensors_close(file);
 }
 
-static void tensors_that_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(scratch, tensors_that_cannot_be_written) {
     static const struct {
         ls_safetensor tensors[2];
         const char *text;
@@ -206,8 +197,7 @@ static void tensors_that_cannot_be_written(void **state) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-static void a_failed_write_keeps_the_old_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_failed_write_keeps_the_old_file) {
     assert_int_equal(ls_safetensors_write(scratch_path("none/a"), NULL, 0, NULL, 0), LS_ERR_IO);
     scratch_expect_error("none/a", "No such file");
     scratch_write(FILE_NAME, "old", 3);
@@ -226,17 +216,4 @@ static void a_failed_write_keeps_the_old_file(void **state) {
     scratch_expect_error(FILE_NAME, "File too large");
     expect_bytes("old", 3);
     assert_int_equal(scratch_file_count(), 1);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(writes_the_reference_implementations_bytes),
-        WITH_FOLDER(a_checksum_is_of_the_whole_file),
-        WITH_FOLDER(larger_types_come_first_then_names),
-        WITH_FOLDER(what_is_written_is_read_again),
-        WITH_FOLDER(tensors_that_cannot_be_written),
-        WITH_FOLDER(a_failed_write_keeps_the_old_file),
-    };
-    return cmocka_run_group_tests_name("safetensors_write", tests, NULL, NULL);
 }

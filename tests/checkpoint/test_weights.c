@@ -1,11 +1,4 @@
 /* Weights to files and back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 #include "common/train/loop.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/nn/models.h"
 #include "tests/train/small_run.h"
@@ -40,8 +34,7 @@ static ls_model *trained_convnet(ls_device *device) {
 
 /* --- there and back ---------------------------------------------------------------------------------------------- */
 
-static void what_is_saved_is_loaded(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_saved_is_loaded) {
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
     const char *path = scratch_path("weights");
@@ -60,8 +53,7 @@ static void what_is_saved_is_loaded(void **state) {
     close_empty_device(device);
 }
 
-static void the_file_is_a_state_dict(void **state) {
-    (void)state;
+TEST_IN(scratch, the_file_is_a_state_dict) {
     static const char *const names[] = {
         "conv1.weight",           "conv1.bias",      "bn1.weight", "bn1.bias",   "bn1.running_mean",
         "bn1.running_var",        "conv2.weight",    "conv2.bias", "bn2.weight", "bn2.bias",
@@ -87,8 +79,7 @@ static void the_file_is_a_state_dict(void **state) {
     close_empty_device(device);
 }
 
-static void counts_of_batches_may_be_missing(void **state) {
-    (void)state;
+TEST_IN(scratch, counts_of_batches_may_be_missing) {
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
     char path[600];
@@ -122,8 +113,7 @@ static void rename_all(struct content *c, const char *prefix, bool but_one) {
     }
 }
 
-static void wrappers_names_are_stripped(void **state) {
-    (void)state;
+TEST_IN(scratch, wrappers_names_are_stripped) {
     static const char *const prefixes[] = {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."};
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12);
@@ -151,8 +141,7 @@ static void wrappers_names_are_stripped(void **state) {
     close_empty_device(device);
 }
 
-static void other_precisions_are_converted(void **state) {
-    (void)state;
+TEST_IN(scratch, other_precisions_are_converted) {
     ls_device *device = open_device(0);
     ls_model *saved = make_model(device, "mlp:8,4", 1, 3), *loaded = make_model(device, "mlp:8,4", 1, 5);
     float *weight = ls_model_parameter(saved, 0)->data, *bias = ls_model_parameter(saved, 1)->data;
@@ -191,8 +180,7 @@ static void other_precisions_are_converted(void **state) {
 }
 
 /* Numbers with which every loss would be NaN, under the name of the file that they come from. */
-static void what_is_not_finite_is_named(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_not_finite_is_named) {
     ls_device *device = open_device(0);
     ls_model *saved = make_model(device, "mlp:8,4", 1, 3), *loaded = make_model(device, "mlp:8,4", 1, 5);
     uint64_t before, after;
@@ -220,8 +208,7 @@ static void what_is_not_finite_is_named(void **state) {
 }
 
 /* Of a checkpoint the weights are taken, and nothing else. */
-static void a_checkpoint_gives_its_weights(void **state) {
-    (void)state;
+TEST_IN(scratch, a_checkpoint_gives_its_weights) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options);
     r.options.save = scratch_path("checkpoint");
@@ -288,8 +275,7 @@ static const struct misfit {
     {retype_count, "bn1.num_batches_tracked", "F64"},
 };
 
-static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
-    (void)state;
+TEST_IN(scratch, what_does_not_fit_is_named_and_nothing_changes) {
     ls_device *device = open_device(0);
     ls_model *saved = trained_convnet(device), *loaded = make_model(device, "convnet", 2, 12),
              *untouched = make_model(device, "convnet", 2, 12);
@@ -312,8 +298,7 @@ static void what_does_not_fit_is_named_and_nothing_changes(void **state) {
     close_empty_device(device);
 }
 
-static void another_models_weights_do_not_fit(void **state) {
-    (void)state;
+TEST_IN(scratch, another_models_weights_do_not_fit) {
     ls_device *device = open_device(0);
     ls_model *small = make_model(device, "mlp:8,4", 1, 0), *large = make_model(device, "mlp:8,4,2", 1, 0);
     assert_int_equal(ls_weights_save(small, scratch_path("small"), ""), LS_OK);
@@ -329,25 +314,11 @@ static void another_models_weights_do_not_fit(void **state) {
     close_empty_device(device);
 }
 
-static void a_file_that_cannot_be_written_is_an_error(void **state) {
-    (void)state;
+TEST_IN(scratch, a_file_that_cannot_be_written_is_an_error) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:8,4", 1, 0);
     assert_int_equal(ls_weights_save(model, scratch_path("no/such/folder"), ""), LS_ERR_IO);
     scratch_expect_error("no/such/folder", NULL);
     ls_model_destroy(model);
     close_empty_device(device);
-}
-
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(wrappers_names_are_stripped),       in_scratch(other_precisions_are_converted),
-        in_scratch(what_is_not_finite_is_named),       in_scratch(a_checkpoint_gives_its_weights),
-        in_scratch(what_is_saved_is_loaded),           in_scratch(the_file_is_a_state_dict),
-        in_scratch(counts_of_batches_may_be_missing),  in_scratch(what_does_not_fit_is_named_and_nothing_changes),
-        in_scratch(another_models_weights_do_not_fit), in_scratch(a_file_that_cannot_be_written_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/cuda/arrays.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static cublasHandle_t handle;
 
@@ -152,8 +147,7 @@ static void check_sgemm(const struct shape *s, float alpha, float beta) {
     ok(cudaFree(dc));
 }
 
-static void products_are_those_of_the_formula(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, products_are_those_of_the_formula) {
     static const int sizes[][3] = {{1, 1, 1}, {2, 3, 4}, {7, 5, 3}, {1, 33, 65}, {64, 1, 9}, {37, 64, 19}, {3, 2, 500}};
     static const float factors[][2] = {{1, 0}, {1, 1}, {-2, 0.5f}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -165,8 +159,7 @@ static void products_are_those_of_the_formula(void **state) {
     }
 }
 
-static void what_does_not_count_is_not_read(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, what_does_not_count_is_not_read) {
     float nothing[4] = {NAN, NAN, NAN, NAN}, c[4] = {1, 2, 3, 4}, zero = 0, one = 1, two = 2;
     float *dn = to_device(nothing, sizeof nothing), *dc = to_device(c, sizeof c);
     /* alpha 0, then k 0: the product is 0 whatever A and B are */
@@ -182,8 +175,7 @@ static void what_does_not_count_is_not_read(void **state) {
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 0, 2, &one, NULL, 2, NULL, 2, &zero, NULL, 2));
 }
 
-static void a_batch_steps_by_its_strides(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, a_batch_steps_by_its_strides) {
     enum { BATCH = 5 };
     struct shape s = {true, false, 3, 4, 6, 1};
     size_t stride_b = count_b(&s) + 2, stride_c = count_c(&s) + 3;
@@ -248,8 +240,7 @@ static void check_type(cudaDataType type, const uint16_t *factors, double (*valu
     }
 }
 
-static void fp16_and_bf16_sum_in_fp32_and_round_once(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, fp16_and_bf16_sum_in_fp32_and_round_once) {
     /* 1, 1 + 2^-10, -1.5, 0.00123, 3, a third, 40000 */
     static const uint16_t halves[] = {0x3c00, 0x3c01, 0xbe00, 0x150a, 0x4200, 0x3555, 0x78e2, 0};
     /* 1, 1 + 2^-7, -1.5, 2^-20, a third, 2^100 */
@@ -294,8 +285,7 @@ static float product_with_one(float x, bool by_gemm_ex, cublasComputeType_t comp
     return result;
 }
 
-static void tf32_is_10_bits_and_only_when_asked_for(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, tf32_is_10_bits_and_only_when_asked_for) {
     static const float numbers[] = {0x1.002p0f,  0x1.006p0f,     0x1.004p0f,    0x1.0021p0f,
                                     -0x1.ffep3f, 0x1.fffffep-3f, 0x1.5555p-120f};
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
@@ -316,8 +306,7 @@ static void tf32_is_10_bits_and_only_when_asked_for(void **state) {
 
 /* --- when --------------------------------------------------------------------------------------------------------- */
 
-static void alpha_and_beta_are_read_at_the_call_or_on_the_device(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, alpha_and_beta_are_read_at_the_call_or_on_the_device) {
     blas(cublasDestroy(handle));
     roomy_machine(2, "shuffle:3");
     blas(cublasCreate(&handle));
@@ -339,8 +328,7 @@ static void alpha_and_beta_are_read_at_the_call_or_on_the_device(void **state) {
     assert_true(c == -1 * 2 * 3 + 2 * 130);
 }
 
-static void a_product_runs_on_the_handles_stream(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, a_product_runs_on_the_handles_stream) {
     cudaStream_t stream, told;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -360,19 +348,4 @@ static void a_product_runs_on_the_handles_stream(void **state) {
     ok(cudaGraphExecDestroy(exec));
     ok(cudaGraphDestroy(graph));
     ok(cudaStreamDestroy(stream));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(products_are_those_of_the_formula),
-        TEST(what_does_not_count_is_not_read),
-        TEST(a_batch_steps_by_its_strides),
-        TEST(fp16_and_bf16_sum_in_fp32_and_round_once),
-        TEST(tf32_is_10_bits_and_only_when_asked_for),
-        TEST(alpha_and_beta_are_read_at_the_call_or_on_the_device),
-        TEST(a_product_runs_on_the_handles_stream),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <cublas_v2.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/cuda/arrays.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static cublasHandle_t handle;
 
@@ -37,8 +32,7 @@ static int teardown(void **state) {
 
 /* --- arguments ---------------------------------------------------------------------------------------------------- */
 
-static void wrong_arguments_are_refused(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, wrong_arguments_are_refused) {
     float x[4] = {1, 2, 3, 4}, one = 1, *d = to_device(x, sizeof x);
     static const struct {
         int transa, transb, m, n, k, lda, ldb, ldc;
@@ -65,8 +59,7 @@ static void wrong_arguments_are_refused(void **state) {
     for (int i = 0; i < 4; i++) assert_true(x[i] == (float)(i + 1));
 }
 
-static void types_outside_of_the_table_are_not_supported(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, types_outside_of_the_table_are_not_supported) {
     static const struct {
         cudaDataType a, b, c;
         cublasComputeType_t compute;
@@ -91,8 +84,7 @@ static void types_outside_of_the_table_are_not_supported(void **state) {
     }
 }
 
-static void a_handle_keeps_what_it_is_told(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, a_handle_keeps_what_it_is_told) {
     cublasMath_t math;
     cublasPointerMode_t pointers;
     int version;
@@ -118,8 +110,7 @@ static void a_handle_keeps_what_it_is_told(void **state) {
     assert_string_equal(cublasGetStatusName((cublasStatus_t)99), "CUBLAS_STATUS_UNKNOWN");
 }
 
-static void a_workspace_is_used_up_to_the_next_stream(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, a_workspace_is_used_up_to_the_next_stream) {
     float x = 3, one = 1, zero = 0, *d = to_device(&x, sizeof x);
     unsigned char kept[256] = {0}, *workspace = to_device(kept, sizeof kept);
     assert_int_equal(cublasSetWorkspace(handle, workspace + 16, 64), CUBLAS_STATUS_INVALID_VALUE);
@@ -138,8 +129,7 @@ static void a_workspace_is_used_up_to_the_next_stream(void **state) {
 
 /* --- faults ------------------------------------------------------------------------------------------------------- */
 
-static void faults_can_be_planted(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, faults_can_be_planted) {
     float x = 3, one = 1, zero = 0, *d = to_device(&x, sizeof x);
     cublasHandle_t other;
     cuda_on_cpu_reset_faults("cublasSgemm:2:14,cublasCreate:1:3,kernel:2:700");
@@ -153,8 +143,7 @@ static void faults_can_be_planted(void **state) {
                      CUBLAS_STATUS_EXECUTION_FAILED);
 }
 
-static void a_handle_belongs_to_its_device(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, a_handle_belongs_to_its_device) {
     float x = 3, one = 1, zero = 0, *d = to_device(&x, sizeof x);
     ok(cudaSetDevice(1));
     assert_int_equal(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, d, 1, d, 1, &zero, d, 1),
@@ -164,8 +153,7 @@ static void a_handle_belongs_to_its_device(void **state) {
     blas(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, d, 1, d, 1, &zero, d, 1));
 }
 
-static void without_a_device_there_is_no_handle(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, without_a_device_there_is_no_handle) {
     cublasHandle_t none = handle;
     setenv("CUDA_ON_CPU_DEVICES", "0", 1);
     cuda_on_cpu_restart();
@@ -173,8 +161,7 @@ static void without_a_device_there_is_no_handle(void **state) {
     assert_null(none);
 }
 
-static void matrices_outside_of_the_gpus_memory_break_the_device(void **state) {
-    (void)state;
+TEST_WITH(setup, teardown, matrices_outside_of_the_gpus_memory_break_the_device) {
     for (int which = 0; which < 4; which++) {
         float x[6] = {0}, one = 1, zero = 0, *d = to_device(x, sizeof x), *good[3] = {d, d, d};
         if (which < 3) good[which] = x; /* A, B or C of the host */
@@ -190,20 +177,4 @@ static void matrices_outside_of_the_gpus_memory_break_the_device(void **state) {
         blas(cublasDestroy(handle));
         setup(NULL);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(wrong_arguments_are_refused),
-        TEST(types_outside_of_the_table_are_not_supported),
-        TEST(a_handle_keeps_what_it_is_told),
-        TEST(a_workspace_is_used_up_to_the_next_stream),
-        TEST(faults_can_be_planted),
-        TEST(a_handle_belongs_to_its_device),
-        TEST(without_a_device_there_is_no_handle),
-        TEST(matrices_outside_of_the_gpus_memory_break_the_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* A matrix product that is the first to hear of a kernel that has failed: cuBLAS says only that something did, and the
  * message says what. For the CPU's CUDA. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cuda_runtime.h>
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 
 /* Asks CUDA itself, so that the device has not heard of it. */
@@ -20,8 +14,7 @@ static void await_failure(void) {
     assert_int_equal(error, cudaErrorIllegalAddress);
 }
 
-static void product_behind_a_failed_kernel(void **state) {
-    (void)state;
+TEST_CASE(product_behind_a_failed_kernel) {
     struct gpus gpus = open_gpus(1);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE);
     float *y = gpu_alloc(gpus.device[0], 3 * sizeof *y);
@@ -35,12 +28,6 @@ static void product_behind_a_failed_kernel(void **state) {
     close_gpus(&gpus);
 }
 
-static void a_product_says_which_error_it_was(void **state) {
-    (void)state;
+TEST(a_product_says_which_error_it_was) {
     in_own_process("CUDA_ON_CPU_FAIL=kernel:1:700", product_behind_a_failed_kernel);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_product_says_which_error_it_was)};
-    return cmocka_run_group_tests_name("products behind failures", tests, NULL, NULL);
 }

@@ -4,15 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 
 #include <cuda_on_cpu.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 #include "tests/kernels/problems.h"
 
@@ -22,8 +19,7 @@ static const char refusals[] =
 
 static void refuse(bool begin) { cuda_on_cpu_reset_faults(begin ? refusals : NULL); }
 
-static void what_cannot_be_launched_is_named(void **state) {
-    (void)state;
+TEST_CASE(what_cannot_be_launched_is_named) {
     kernel_around_launches(refuse);
     for (int i = 0; i < LS_OP_COUNT * PROBLEM_DTYPES; i++) {
         ls_op_id id = (ls_op_id)(i / PROBLEM_DTYPES);
@@ -38,6 +34,6 @@ static void what_cannot_be_launched_is_named(void **state) {
 }
 
 int main(void) {
-    static const struct kernel_test tests[] = {TEST_ON(ON_NAIVE | ON_FAST, what_cannot_be_launched_is_named)};
+    static const struct kernel_test tests[] = {ROW_ON(ON_NAIVE | ON_FAST, what_cannot_be_launched_is_named)};
     return RUN_EVERYWHERE("operations that fail on GPUs", tests);
 }

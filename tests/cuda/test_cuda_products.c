@@ -4,15 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/device/plugin.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/backends.h"
 
@@ -67,8 +64,7 @@ static void check_products(ls_dtype dtype, ls_dtype c_dtype, size_t batch, bool 
     }
 }
 
-static void products_of_every_type(void **state) {
-    (void)state;
+TEST_CASE(products_of_every_type) {
     static const ls_dtype dtypes[][2] = {
         {LS_FP32, LS_FP32}, {LS_FP16, LS_FP16}, {LS_BF16, LS_BF16}, {LS_FP16, LS_FP32}, {LS_BF16, LS_FP32}};
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
@@ -81,8 +77,7 @@ static void products_of_every_type(void **state) {
 }
 
 /* Products over nothing leave beta c. */
-static void products_over_nothing(void **state) {
-    (void)state;
+TEST_CASE(products_over_nothing) {
     static const uint16_t ones[6] = {1, 2, 3, 4, 5, 6}, none[6] = {0};
     static const float floats[4] = {1, 2, 3, 4}, halved[4] = {0.5f, 1, 1.5f, 2};
     for (int beta = 0; beta < 2; beta++) {
@@ -109,8 +104,7 @@ static void products_over_nothing(void **state) {
     kernel_expect_same("c of floats", from_gpu(c, sizeof floats), (float[4]){0}, sizeof floats);
 }
 
-static void products_that_are_refused(void **state) {
-    (void)state;
+TEST_CASE(products_that_are_refused) {
     struct ls_cuda_product product = {.dtype = LS_INT32, .c_dtype = LS_FP32, .m = 1, .n = 1, .k = 1, .batch = 1};
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_INVALID);
     scratch_expect_error("matmul", "int32");
@@ -133,9 +127,9 @@ static void products_that_are_refused(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST_ON(ON_FAST | ON_FAST_OTHERWISE, products_of_every_type),
-        TEST_ON(ON_FAST, products_over_nothing),
-        TEST_ON(ON_FAST, products_that_are_refused),
+        ROW_ON(ON_FAST | ON_FAST_OTHERWISE, products_of_every_type),
+        ROW_ON(ON_FAST, products_over_nothing),
+        ROW_ON(ON_FAST, products_that_are_refused),
     };
     return RUN_EVERYWHERE("products on GPUs", tests);
 }

@@ -2,15 +2,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/base/chunk.h"
 #include "common/base/random.h"
 #include "common/data/batches.h"
 #include "common/data/sampler.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 #define MAX_COUNT 64
 
@@ -84,8 +81,7 @@ static void expect_contiguous(const ls_batches_options *options, int64_t epoch) 
     }
 }
 
-static void each_way_of_sharing_in_every_case(void **state) {
-    (void)state;
+TEST(each_way_of_sharing_in_every_case) {
     for (int bits = 0; bits < 8; bits++) {
         for (int64_t n = 1; n <= 20; n++) {
             for (int world_size = 1; world_size <= 5; world_size++) {
@@ -137,8 +133,7 @@ static void expect_uneven(const ls_batches_options *options, const int64_t *orde
     assert_int_equal(seen, n);
 }
 
-static void uneven_shards_repeat_nothing(void **state) {
-    (void)state;
+TEST(uneven_shards_repeat_nothing) {
     int64_t order[MAX_COUNT];
     for (int64_t n = 1; n <= 20; n++) {
         ls_generator generator;
@@ -162,8 +157,7 @@ static void uneven_shards_repeat_nothing(void **state) {
     }
 }
 
-static void one_rank_gets_the_same_either_way(void **state) {
-    (void)state;
+TEST(one_rank_gets_the_same_either_way) {
     for (int drop_last = 0; drop_last < 2; drop_last++) {
         ls_batches_options options = {.dataset_count = 23,
                                       .global_batch = 5,
@@ -194,8 +188,7 @@ static void one_rank_gets_the_same_either_way(void **state) {
 
 /* 17 samples in batches of 9 on 4 ranks: 9 = 3 3 3 0, then 8 = 2 2 2 2. The last rank's first piece is not its
  * longest. */
-static void a_later_piece_may_be_longer(void **state) {
-    (void)state;
+TEST(a_later_piece_may_be_longer) {
     ls_batches_options options = {
         .dataset_count = 17, .global_batch = 9, .world_size = 4, .shard = LS_SHARD_CONTIGUOUS};
     ls_batches *batches = create(&options, 3);
@@ -210,8 +203,7 @@ static void a_later_piece_may_be_longer(void **state) {
     ls_batches_destroy(batches);
 }
 
-static void memory_follows_the_samples_not_the_batch_size(void **state) {
-    (void)state;
+TEST(memory_follows_the_samples_not_the_batch_size) {
     for (int shard = 0; shard < 2; shard++) {
         ls_batches_options options = {.dataset_count = 10,
                                       .global_batch = INT64_MAX - 1,
@@ -230,8 +222,7 @@ static void memory_follows_the_samples_not_the_batch_size(void **state) {
     ls_batches_destroy(NULL);
 }
 
-static void options_out_of_range(void **state) {
-    (void)state;
+TEST_IN(scratch, options_out_of_range) {
     static const struct {
         ls_batches_options options;
         const char *text, *another;
@@ -253,16 +244,4 @@ static void options_out_of_range(void **state) {
         assert_null(batches);
         scratch_expect_error(rows[i].text, rows[i].another);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_way_of_sharing_in_every_case),
-        cmocka_unit_test(uneven_shards_repeat_nothing),
-        cmocka_unit_test(one_rank_gets_the_same_either_way),
-        cmocka_unit_test(a_later_piece_may_be_longer),
-        cmocka_unit_test(memory_follows_the_samples_not_the_batch_size),
-        cmocka_unit_test_setup_teardown(options_out_of_range, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("batches", tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +12,8 @@
 
 #include "common/data/dataset.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define DIGITS "data/digits"
 
 /* --- IDX files
@@ -78,8 +74,7 @@ static void expect_failure(ls_status expected, const char *text, const char *ano
     scratch_expect_error(text, another);
 }
 
-static void plain_and_gzipped_files_in_both_spellings(void **state) {
-    (void)state;
+TEST_IN(scratch, plain_and_gzipped_files_in_both_spellings) {
     write_good_files();
     expect_good_dataset();
     remove(scratch_path("train-images-idx3-ubyte"));
@@ -95,8 +90,7 @@ static void plain_and_gzipped_files_in_both_spellings(void **state) {
     expect_good_dataset();
 }
 
-static void missing_files(void **state) {
-    (void)state;
+TEST_IN(scratch, missing_files) {
     ls_dataset *dataset;
     const char *missing = scratch_path("none");
     assert_int_equal(ls_dataset_open_idx(&dataset, missing, LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE), LS_ERR_IO);
@@ -114,8 +108,7 @@ static void missing_files(void **state) {
     scratch_expect_error(file, "is a file; expected a folder");
 }
 
-static void wrong_magic_numbers(void **state) {
-    (void)state;
+TEST_IN(scratch, wrong_magic_numbers) {
     write_good_files();
     scratch_write("train-images-idx3-ubyte", good_labels, sizeof good_labels);
     expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "0x00000803 expected, 0x00000801 found");
@@ -125,8 +118,7 @@ static void wrong_magic_numbers(void **state) {
 }
 
 /* Cuts the plain files after each number of bytes, and then the gzipped one, whose checksum is its last part. */
-static void truncated_files(void **state) {
-    (void)state;
+TEST_IN(scratch, truncated_files) {
     write_good_files();
     for (size_t nbytes = 0; nbytes < sizeof good_images; nbytes++) {
         scratch_write("train-images-idx3-ubyte", good_images, nbytes);
@@ -150,8 +142,7 @@ static void truncated_files(void **state) {
     free(bytes);
 }
 
-static void a_spoilt_gzip_checksum(void **state) {
-    (void)state;
+TEST_IN(scratch, a_spoilt_gzip_checksum) {
     write_good_files();
     remove(scratch_path("train-images-idx3-ubyte"));
     gzip("train-images-idx3-ubyte.gz", good_images, sizeof good_images);
@@ -163,8 +154,7 @@ static void a_spoilt_gzip_checksum(void **state) {
     free(bytes);
 }
 
-static void bytes_behind_the_end(void **state) {
-    (void)state;
+TEST_IN(scratch, bytes_behind_the_end) {
     uint8_t images[sizeof good_images + 1] = {0};
     uint8_t labels[sizeof good_labels + 1] = {0};
     memcpy(images, good_images, sizeof good_images);
@@ -178,8 +168,7 @@ static void bytes_behind_the_end(void **state) {
     expect_failure(LS_ERR_FORMAT, "train-labels-idx1-ubyte.gz", "after its last element");
 }
 
-static void counts_and_labels_that_cannot_be(void **state) {
-    (void)state;
+TEST_IN(scratch, counts_and_labels_that_cannot_be) {
     static const uint8_t two_labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 9, 0};
     static const uint8_t no_labels[] = {0, 0, 8, 1, 0, 0, 0, 0};
     static const uint8_t label_10[] = {0, 0, 8, 1, 0, 0, 0, 3, 9, 10, 0};
@@ -196,8 +185,7 @@ static void counts_and_labels_that_cannot_be(void **state) {
 }
 
 /* Must fail by arithmetic, without asking for that much memory. */
-static void sizes_that_no_file_can_hold(void **state) {
-    (void)state;
+TEST_IN(scratch, sizes_that_no_file_can_hold) {
     uint8_t images[sizeof good_images];
     write_good_files();
     memcpy(images, good_images, sizeof images);
@@ -236,8 +224,7 @@ static void expect_digits(ls_split split, size_t count, const int64_t *first_lab
     ls_dataset_close(dataset);
 }
 
-static void the_digits(void **state) {
-    (void)state;
+TEST_IN(scratch, the_digits) {
     static const int64_t train[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2};
     static const int64_t test[] = {1, 7, 4, 6, 3, 1, 3, 9, 1, 7, 8};
     expect_digits(LS_SPLIT_TRAIN, 1500, train, 29287, 29683);
@@ -245,8 +232,7 @@ static void the_digits(void **state) {
 }
 
 /* torchvision's values for a black and a white pixel, exactly. */
-static void pixels_are_normalised_as_torchvision_does(void **state) {
-    (void)state;
+TEST_IN(scratch, pixels_are_normalised_as_torchvision_does) {
     write_good_files();
     ls_dataset *dataset;
     assert_int_equal(ls_dataset_open_idx(&dataset, scratch_folder(), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST), LS_OK);
@@ -259,29 +245,10 @@ static void pixels_are_normalised_as_torchvision_does(void **state) {
 }
 
 /* A file in place of the folder: the line says which kind it is. */
-static void a_file_is_no_folder(void **state) {
-    (void)state;
+TEST_IN(scratch, a_file_is_no_folder) {
     ls_dataset *set;
     scratch_write("x.npy", "\x93NUMPY\x01\x02xxxxyyyy", 16);
     assert_int_equal(ls_dataset_open_idx(&set, scratch_path("x.npy"), LS_SPLIT_TRAIN, 10, LS_NORMALIZE_NONE),
                      LS_ERR_IO);
     scratch_expect_error("x.npy is a NumPy array (.npy); expected a folder", NULL);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_is_no_folder, scratch_setup, scratch_teardown),
-        WITH_FOLDER(plain_and_gzipped_files_in_both_spellings),
-        WITH_FOLDER(missing_files),
-        WITH_FOLDER(wrong_magic_numbers),
-        WITH_FOLDER(truncated_files),
-        WITH_FOLDER(a_spoilt_gzip_checksum),
-        WITH_FOLDER(bytes_behind_the_end),
-        WITH_FOLDER(counts_and_labels_that_cannot_be),
-        WITH_FOLDER(sizes_that_no_file_can_hold),
-        WITH_FOLDER(the_digits),
-        WITH_FOLDER(pixels_are_normalised_as_torchvision_does),
-    };
-    return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 #include "common/data/idx_file.h"
 #include "common/data/idx_write.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 /* Larger than the writer's buffer, in a shape none of whose lengths is another's. */
 static const size_t dims[] = {70, 60, 50};
@@ -40,8 +34,7 @@ static void expect_elements(void) {
     free(file.data);
 }
 
-static void what_is_written_is_read(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_written_is_read) {
     fill_elements();
     static const size_t pieces[] = {1000, 1 << 17, COUNT};
     for (int p = 0; p < 3; p++) {
@@ -57,8 +50,7 @@ static void what_is_written_is_read(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-static void the_header_is_big_endian(void **state) {
-    (void)state;
+TEST_IN(scratch, the_header_is_big_endian) {
     const size_t length = 3;
     ls_idx_writer *writer;
     assert_int_equal(ls_idx_writer_open(&writer, scratch_folder(), "t10k-labels", 1, &length), LS_OK);
@@ -72,8 +64,7 @@ static void the_header_is_big_endian(void **state) {
 }
 
 /* Too few, too many, or dropped: what was there before stays. */
-static void a_wrong_number_of_elements_replaces_nothing(void **state) {
-    (void)state;
+TEST_IN(scratch, a_wrong_number_of_elements_replaces_nothing) {
     fill_elements();
     ls_idx_writer *writer = open_writer();
     assert_int_equal(ls_idx_writer_put(writer, elements, COUNT), LS_OK);
@@ -100,8 +91,7 @@ static void a_wrong_number_of_elements_replaces_nothing(void **state) {
     assert_int_equal(scratch_file_count(), 1);
 }
 
-static void impossible_files_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, impossible_files_are_refused) {
     static const struct {
         int ndim;
         size_t dims[4];
@@ -127,8 +117,7 @@ static void impossible_files_are_refused(void **state) {
 
 /* A limit on the size of files stands for a full disk. It shows at the put that crosses it, the last one at the
  * latest. */
-static void a_full_disk_shows_before_the_commit(void **state) {
-    (void)state;
+TEST_IN(scratch, a_full_disk_shows_before_the_commit) {
     struct rlimit whole;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -141,15 +130,4 @@ static void a_full_disk_shows_before_the_commit(void **state) {
     scratch_expect_error("cannot write", "train-images-idx3-ubyte");
     assert_int_not_equal(ls_idx_writer_commit(writer), LS_OK);
     assert_int_equal(scratch_file_count(), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_is_read, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(the_header_is_big_endian, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_wrong_number_of_elements_replaces_nothing, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(impossible_files_are_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_full_disk_shows_before_the_commit, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

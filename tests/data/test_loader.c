@@ -3,20 +3,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 #include <unistd.h>
 
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 #define INPUT_COUNT 12
 #define TARGET_COUNT 5
 #define MAX_LOCAL 16
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const ls_sample_spec classification = {.channels = 1, .height = 3, .width = 4, .classes = 10};
 static const ls_sample_spec regression = {.channels = 1, .height = 1, .width = 12, .target_count = TARGET_COUNT};
@@ -86,8 +82,7 @@ static void take(const struct fixture *f, int64_t epoch, int64_t steps) {
     }
 }
 
-static void batches_equal_direct_reads(void **state) {
-    (void)state;
+TEST(batches_equal_direct_reads) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         for (int rank = 0; rank < 2; rank++) {
             ls_batches_options options = {
@@ -99,8 +94,7 @@ static void batches_equal_direct_reads(void **state) {
     }
 }
 
-static void targets_and_empty_shares(void **state) {
-    (void)state;
+TEST(targets_and_empty_shares) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 17,
                                       .global_batch = 9,
@@ -114,8 +108,7 @@ static void targets_and_empty_shares(void **state) {
     }
 }
 
-static void an_epoch_may_be_left_in_the_middle(void **state) {
-    (void)state;
+TEST(an_epoch_may_be_left_in_the_middle) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 60, .global_batch = 4, .world_size = 1, .shuffle = true};
         struct fixture f = create(&classification, &options, i);
@@ -126,8 +119,7 @@ static void an_epoch_may_be_left_in_the_middle(void **state) {
     }
 }
 
-static void nothing_begun_and_nothing_to_load(void **state) {
-    (void)state;
+TEST(nothing_begun_and_nothing_to_load) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 3, .global_batch = 4, .world_size = 1, .drop_last = true};
         struct fixture f = create(&classification, &options, i);
@@ -144,8 +136,7 @@ static void nothing_begun_and_nothing_to_load(void **state) {
 }
 
 /* The ring goes round many times while the caller asks as fast as it can. */
-static void many_small_batches(void **state) {
-    (void)state;
+TEST(many_small_batches) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 3000, .global_batch = 1, .world_size = 1, .shuffle = true};
         struct fixture f = create(&classification, &options, i);
@@ -162,8 +153,7 @@ static void many_small_batches(void **state) {
 
 /* Batches to come lie in other memory than the one in use: with as many buffers as promised, each comes back in
  * turn. */
-static void there_is_a_buffer_for_each_batch_ahead(void **state) {
-    (void)state;
+TEST(there_is_a_buffer_for_each_batch_ahead) {
     for (size_t i = 0; i < COUNT_OF(pools); i++) {
         ls_batches_options options = {.dataset_count = 160, .global_batch = 4, .world_size = 1};
         struct fixture f = create(&classification, &options, i);
@@ -182,8 +172,7 @@ static void there_is_a_buffer_for_each_batch_ahead(void **state) {
     }
 }
 
-static void the_time_spent_waiting_grows(void **state) {
-    (void)state;
+TEST(the_time_spent_waiting_grows) {
     ls_batches_options options = {.dataset_count = 64, .global_batch = 16, .world_size = 1};
     struct fixture f = create(&classification, &options, 0);
     assert_true(ls_loader_wait_us(f.loader) == 0);
@@ -194,8 +183,7 @@ static void the_time_spent_waiting_grows(void **state) {
     destroy(&f);
 }
 
-static void invalid_options(void **state) {
-    (void)state;
+TEST_IN(scratch, invalid_options) {
     static const struct {
         ls_loader_options options;
         const char *text;
@@ -226,8 +214,7 @@ static void invalid_options(void **state) {
     destroy(&f);
 }
 
-static void too_much_memory(void **state) {
-    (void)state;
+TEST_IN(scratch, too_much_memory) {
     enum { COUNT = 1 << 22 };
     ls_batches_options options = {.dataset_count = COUNT, .global_batch = COUNT, .world_size = 1};
     static const ls_sample_spec huge = {.channels = 1 << 20, .height = 1 << 10, .width = 1 << 10, .classes = 2};
@@ -242,19 +229,4 @@ static void too_much_memory(void **state) {
     scratch_expect_error("5 batches of 4194304 samples", "smaller batches");
     ls_batches_destroy(batches);
     ls_dataset_close(dataset);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_equal_direct_reads),
-        cmocka_unit_test(targets_and_empty_shares),
-        cmocka_unit_test(an_epoch_may_be_left_in_the_middle),
-        cmocka_unit_test(nothing_begun_and_nothing_to_load),
-        cmocka_unit_test(many_small_batches),
-        cmocka_unit_test(there_is_a_buffer_for_each_batch_ahead),
-        cmocka_unit_test(the_time_spent_waiting_grows),
-        cmocka_unit_test_setup_teardown(invalid_options, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(too_much_memory, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

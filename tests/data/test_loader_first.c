@@ -3,12 +3,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/data/numbers.h"
 
 enum { SAMPLES = 53, BATCH = 4, MAX_STEPS = 30, MAX_SAMPLES = 64 };
@@ -67,8 +64,7 @@ static void expect_ends(ls_loader *loader, bool reads_from_there_on) {
 }
 
 /* Nothing is read that comes before. */
-static void data_with_indices(void **state) {
-    (void)state;
+TEST(data_with_indices) {
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         ls_batches *batches;
         ls_loader *loader;
@@ -85,8 +81,7 @@ static void data_with_indices(void **state) {
 }
 
 /* The workers' turns are those of an epoch from its start. */
-static void streams(void **state) {
-    (void)state;
+TEST(streams) {
     for (size_t i = 0; i < 2 * sizeof pools / sizeof *pools; i++) {
         ls_loader *loader;
         ls_loader_options loading = {.workers = pools[i / 2].workers,
@@ -99,8 +94,7 @@ static void streams(void **state) {
     }
 }
 
-static void what_cannot_be_read_on_the_way_is_an_error(void **state) {
-    (void)state;
+TEST_IN(scratch, what_cannot_be_read_on_the_way_is_an_error) {
     ls_loader *loader;
     ls_loader_options loading = {.stream = {.local_batch = BATCH, .world_size = 1}};
     numbers_init_stream(&data, SAMPLES);
@@ -114,13 +108,4 @@ static void what_cannot_be_read_on_the_way_is_an_error(void **state) {
     assert_int_equal(ls_loader_begin_epoch(loader, 3, 5), LS_OK);
     assert_int_equal(take(loader, 3, 5).steps, 9);
     ls_loader_destroy(loader);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_with_indices),
-        cmocka_unit_test(streams),
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_on_the_way_is_an_error, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("loader_first", tests, NULL, NULL);
 }

@@ -3,12 +3,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/base/dtype.h"
 #include "common/data/loader.h"
+#include "tests/base/test.h"
 #include "tests/data/numbers.h"
 
 enum { WORKERS = 2, BATCH = 9, SAMPLES = 40 };
@@ -51,8 +48,7 @@ static size_t compare(const ls_dataset *dataset, ls_batches **batches, ls_dtype 
 }
 
 /* Widths on both sides of what is rounded together (2048 values). */
-static void every_value_is_rounded_once(void **state) {
-    (void)state;
+TEST(every_value_is_rounded_once) {
     static const int widths[] = {1, 5, 500, 683, 2047, 2048, 2049};
     for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
         bool labels = w % 2 == 0;
@@ -71,19 +67,10 @@ static void every_value_is_rounded_once(void **state) {
 }
 
 /* A stream ends in the middle of what is rounded together. */
-static void streams_too(void **state) {
-    (void)state;
+TEST(streams_too) {
     static numbers data;
     for (ls_dtype dtype = LS_FP16; dtype <= LS_BF16; dtype++) {
         numbers_init_stream(&data, SAMPLES + 1);
         assert_int_equal(compare(&data.base, NULL, dtype), SAMPLES + 1);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_is_rounded_once),
-        cmocka_unit_test(streams_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

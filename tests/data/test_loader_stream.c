@@ -3,17 +3,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/data/numbers.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum { MAX_SAMPLES = 40, MAX_BATCHES = MAX_SAMPLES };
 
@@ -82,8 +77,7 @@ static ls_loader *create(int count, const ls_loader_options *loading) {
 }
 
 /* PyTorch's batches of 12 items on 2 ranks with 2 workers each, in batches of 2. */
-static void the_recorded_order(void **state) {
-    (void)state;
+TEST_IN(scratch, the_recorded_order) {
     static const struct {
         int rank, count, world_size, drop_last;
         struct expected e;
@@ -131,8 +125,7 @@ static void expect_order(int count, const ls_loader_options *loading) {
 }
 
 /* Over all ranks each sample comes once (without drop_last), in an order that prefetch and delays do not change. */
-static void every_sample_once_in_a_fixed_order(void **state) {
-    (void)state;
+TEST_IN(scratch, every_sample_once_in_a_fixed_order) {
     static const int workers[] = {0, 1, 2, 3, 7}, prefetches[] = {1, 2, 5}, counts[] = {1, 2, 9, 13, 24, 31};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
         for (size_t p = 0; p < COUNT_OF(prefetches); p++) {
@@ -156,8 +149,7 @@ static void every_sample_once_in_a_fixed_order(void **state) {
 }
 
 /* Samples from 9 on are bad. One rank, batches of 2: worker 1 of 2 has 1 3, 5 7, 9 ..., and 9 belongs to batch 5. */
-static void a_failure_shows_at_its_batch(void **state) {
-    (void)state;
+TEST_IN(scratch, a_failure_shows_at_its_batch) {
     for (int workers = 0; workers <= 2; workers += 2) {
         ls_loader_options loading = {
             .workers = workers, .prefetch = 2, .stream = {.local_batch = 2, .rank = 0, .world_size = 1}};
@@ -182,8 +174,7 @@ static void a_failure_shows_at_its_batch(void **state) {
     }
 }
 
-static void shares_that_cannot_be(void **state) {
-    (void)state;
+TEST_IN(scratch, shares_that_cannot_be) {
     static const ls_stream_share rows[] = {
         {.local_batch = 0, .rank = 0, .world_size = 1},
         {.local_batch = 1, .rank = 0, .world_size = 0},
@@ -207,15 +198,4 @@ static void shares_that_cannot_be(void **state) {
     assert_null(loader);
     scratch_expect_error("either a stream or", NULL);
     ls_batches_destroy(batches);
-}
-
-int main(void) {
-#define WITH_ERRORS(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_ERRORS(the_recorded_order),
-        WITH_ERRORS(every_sample_once_in_a_fixed_order),
-        WITH_ERRORS(a_failure_shows_at_its_batch),
-        WITH_ERRORS(shares_that_cannot_be),
-    };
-    return cmocka_run_group_tests_name("loader_stream", tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +13,8 @@
 #include "common/base/log.h"
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/data/numbers.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static numbers data;
 
@@ -70,8 +65,7 @@ static void expect_epoch(const struct fixture *f, int64_t epoch, int64_t steps) 
 }
 
 /* Each worker sleeps before each of its samples, by chance; whole epochs and some that are left in the middle. */
-static void the_order_does_not_depend_on_who_is_slow(void **state) {
-    (void)state;
+TEST_IN(scratch, the_order_does_not_depend_on_who_is_slow) {
     static const int workers[] = {0, 1, 2, 3, 7}, prefetches[] = {1, 2, 5};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
         for (size_t p = 0; p < COUNT_OF(prefetches); p++) {
@@ -91,8 +85,7 @@ static void the_order_does_not_depend_on_who_is_slow(void **state) {
 }
 
 /* Batch i is worker i mod K's, in each epoch anew, and the K threads are the same all the time. */
-static void workers_take_turns_and_outlive_epochs(void **state) {
-    (void)state;
+TEST_IN(scratch, workers_take_turns_and_outlive_epochs) {
     enum { COUNT = 50, BATCH = 2, STEPS = 25 };
     for (int workers = 1; workers <= 4; workers++) {
         ls_loader_options loading = {.workers = workers, .prefetch = 2};
@@ -145,8 +138,7 @@ static void expect_failure(const struct fixture *f, int workers, int64_t epoch, 
 }
 
 /* All samples from one on are bad, so that later batches fail too, and often sooner. */
-static void a_failure_shows_at_its_batch_and_only_there(void **state) {
-    (void)state;
+TEST_IN(scratch, a_failure_shows_at_its_batch_and_only_there) {
     static const int workers[] = {0, 1, 3, 7};
     for (size_t w = 0; w < COUNT_OF(workers); w++) {
         for (int slow = 0; slow < 2; slow++) {
@@ -193,8 +185,7 @@ static void expect_no_epoch(ls_loader *loader, int64_t epoch, const char *text) 
 }
 
 /* The first sample of batch 1 hangs. Waits are a second, so that a busy machine does not make batch 0 late. */
-static void a_worker_that_hangs_is_named(void **state) {
-    (void)state;
+TEST_IN(scratch, a_worker_that_hangs_is_named) {
     const ls_batch *batch = (const ls_batch *)&batch;
     ls_loader_options loading = {.workers = 2, .prefetch = 1, .timeout_s = 1};
     struct fixture f = create(40, 4, false, &loading);
@@ -216,8 +207,7 @@ static void a_worker_that_hangs_is_named(void **state) {
 }
 
 /* Also if nobody has waited for its batch yet. */
-static void an_epoch_cannot_begin_while_a_worker_hangs(void **state) {
-    (void)state;
+TEST_IN(scratch, an_epoch_cannot_begin_while_a_worker_hangs) {
     ls_loader_options loading = {.workers = 1, .prefetch = 2, .timeout_s = 1};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
@@ -248,8 +238,7 @@ static void *release_when_waited_for(void *argument) {
 }
 
 /* One worker hangs at its first batch with more ordered behind it: leaving the epoch drops those. */
-static void an_epoch_left_is_dropped_not_worked_off(void **state) {
-    (void)state;
+TEST_IN(scratch, an_epoch_left_is_dropped_not_worked_off) {
     ls_loader_options loading = {.workers = 1, .prefetch = 5};
     struct fixture f = create(40, 4, false, &loading);
     data.stuck = 0;
@@ -262,14 +251,4 @@ static void an_epoch_left_is_dropped_not_worked_off(void **state) {
     assert_int_equal(pthread_join(helper, NULL), 0);
     assert_int_equal(data.reads, 4 + 40); /* batch 0 of the epoch that was left, and the epoch after it */
     destroy(&f);
-}
-
-int main(void) {
-#define WITH_ERRORS(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_ERRORS(the_order_does_not_depend_on_who_is_slow),    WITH_ERRORS(workers_take_turns_and_outlive_epochs),
-        WITH_ERRORS(a_failure_shows_at_its_batch_and_only_there), WITH_ERRORS(a_worker_that_hangs_is_named),
-        WITH_ERRORS(an_epoch_cannot_begin_while_a_worker_hangs),  WITH_ERRORS(an_epoch_left_is_dropped_not_worked_off),
-    };
-    return cmocka_run_group_tests_name("loader_workers", tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +10,7 @@
 #include "common/base/random.h"
 #include "common/data/dataset.h"
 #include "tests/base/scratch.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#include "tests/base/test.h"
 
 static const ls_sample_spec classification = {.channels = 3, .height = 5, .width = 7, .classes = 4};
 static const ls_sample_spec regression = {.channels = 1, .height = 1, .width = 9, .target_count = 6};
@@ -27,8 +22,7 @@ static ls_dataset *open_random(uint64_t seed, size_t count, const ls_sample_spec
     return dataset;
 }
 
-static void random_samples_depend_on_seed_and_index_alone(void **state) {
-    (void)state;
+TEST_IN(scratch, random_samples_depend_on_seed_and_index_alone) {
     static const int64_t forward[] = {0, 1, 999999999999}, backward[] = {999999999999, 1, 0};
     float a[3][105], b[3][105], other[3][105];
     int64_t labels_a[3], labels_b[3];
@@ -50,8 +44,7 @@ static void random_samples_depend_on_seed_and_index_alone(void **state) {
 }
 
 /* However few values they are: the same command gives the same bits as ever. */
-static void small_random_samples_do_not_depend_on_how_many_there_are(void **state) {
-    (void)state;
+TEST_IN(scratch, small_random_samples_do_not_depend_on_how_many_there_are) {
     static const ls_sample_spec small = {.channels = 1, .height = 1, .width = 2, .classes = 3};
     static const int64_t indices[] = {0, 1, 2, 9999};
     static const size_t counts[] = {10000, 60000, 1000000};
@@ -74,8 +67,7 @@ static void expect_moments(const float *values, size_t count) {
     if (!(fabs(mean) < 0.03) || !(fabs(square - 1) < 0.05)) fail_msg("mean %g, mean square %g", mean, square);
 }
 
-static void random_labels_are_uniform_and_inputs_normal(void **state) {
-    (void)state;
+TEST_IN(scratch, random_labels_are_uniform_and_inputs_normal) {
     enum { COUNT = 4000 };
     static int64_t indices[COUNT], labels[COUNT];
     static float inputs[COUNT * 105];
@@ -97,8 +89,7 @@ static void random_labels_are_uniform_and_inputs_normal(void **state) {
     ls_dataset_close(dataset);
 }
 
-static void random_regression_has_targets_and_no_labels(void **state) {
-    (void)state;
+TEST_IN(scratch, random_regression_has_targets_and_no_labels) {
     enum { COUNT = 3000 };
     static int64_t indices[COUNT];
     static float inputs[COUNT * 9], targets[COUNT * 6];
@@ -148,8 +139,7 @@ static void expect_sums_of_the_pool(size_t count, const ls_sample_spec *spec, si
     free(samples);
 }
 
-static void random_values_are_sums_of_two_of_the_pool(void **state) {
-    (void)state;
+TEST_IN(scratch, random_values_are_sums_of_two_of_the_pool) {
     /* More of them than the largest pool has, so that both of its runs meet its end, and a number that fills no vector;
      * the smallest pool; and one between that is just large enough, and one that is not quite. */
     expect_sums_of_the_pool(100, &(ls_sample_spec){.channels = 1, .height = 515, .width = 511, .classes = 2}, 1 << 18);
@@ -162,8 +152,7 @@ static void random_values_are_sums_of_two_of_the_pool(void **state) {
     expect_sums_of_the_pool(513, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 13);
 }
 
-static void impossible_random_datasets(void **state) {
-    (void)state;
+TEST_IN(scratch, impossible_random_datasets) {
     static const struct {
         size_t count;
         ls_sample_spec spec;
@@ -190,8 +179,7 @@ static void impossible_random_datasets(void **state) {
     ls_dataset_close(NULL);
 }
 
-static void random_data_and_none_have_descriptions(void **state) {
-    (void)state;
+TEST_IN(scratch, random_data_and_none_have_descriptions) {
     static const ls_sample_spec large = {.channels = 3, .height = 300, .width = 300, .target_count = 5};
     char texts[3][200];
     for (int i = 0; i < 3; i++) {
@@ -205,18 +193,4 @@ static void random_data_and_none_have_descriptions(void **state) {
     assert_string_not_equal(texts[2], texts[0]);
     assert_int_equal(ls_dataset_describe(NULL, texts[0], sizeof texts[0]), LS_OK);
     assert_string_equal(texts[0], "none");
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(random_samples_depend_on_seed_and_index_alone),
-        WITH_FOLDER(small_random_samples_do_not_depend_on_how_many_there_are),
-        WITH_FOLDER(random_labels_are_uniform_and_inputs_normal),
-        WITH_FOLDER(random_regression_has_targets_and_no_labels),
-        WITH_FOLDER(random_values_are_sums_of_two_of_the_pool),
-        WITH_FOLDER(impossible_random_datasets),
-        WITH_FOLDER(random_data_and_none_have_descriptions),
-    };
-    return cmocka_run_group_tests_name("random dataset", tests, NULL, NULL);
 }

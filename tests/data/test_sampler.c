@@ -2,13 +2,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/data/sampler.h"
 #include "tests/base/golden.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static ls_sampler *create(int64_t count, int world_size, int rank, bool shuffle, bool drop_last, uint64_t seed) {
     ls_sampler_options options = {.dataset_count = count,
@@ -26,8 +23,7 @@ static bool is_true(const cJSON *row, const char *field) {
     return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(row, field));
 }
 
-static void lists_are_those_of_distributed_sampler(void **state) {
-    (void)state;
+TEST(lists_are_those_of_distributed_sampler) {
     cJSON *file = golden_json("distributed_sampler.json");
     assert_int_equal(cJSON_GetArraySize(file), 48);
     const cJSON *row;
@@ -50,8 +46,7 @@ static void lists_are_those_of_distributed_sampler(void **state) {
 }
 
 /* The table of 23 samples on 4 ranks; create starts at epoch 0. */
-static void epoch_0_of_23_samples(void **state) {
-    (void)state;
+TEST(epoch_0_of_23_samples) {
     static const int64_t shuffled[4][6] = {
         {19, 15, 4, 9, 5, 18}, {8, 20, 7, 10, 17, 0}, {16, 22, 6, 1, 11, 21}, {3, 14, 13, 12, 2, 19}};
     for (int rank = 0; rank < 4; rank++) {
@@ -67,8 +62,7 @@ static void epoch_0_of_23_samples(void **state) {
 }
 
 /* The first 23 mod 4 ranks get the samples that do not divide; rank 3's repeated 19 is gone. */
-static void uneven_lists_of_23_samples(void **state) {
-    (void)state;
+TEST(uneven_lists_of_23_samples) {
     static const int64_t shuffled[4][6] = {
         {19, 15, 4, 9, 5, 18}, {8, 20, 7, 10, 17, 0}, {16, 22, 6, 1, 11, 21}, {3, 14, 13, 12, 2}};
     for (int rank = 0; rank < 4; rank++) {
@@ -93,8 +87,7 @@ static void uneven_lists_of_23_samples(void **state) {
     }
 }
 
-static void fewer_samples_than_ranks(void **state) {
-    (void)state;
+TEST(fewer_samples_than_ranks) {
     int64_t count;
     for (int rank = 0; rank < 4; rank++) {
         for (int shuffle = 0; shuffle < 2; shuffle++) {
@@ -120,8 +113,7 @@ static void fewer_samples_than_ranks(void **state) {
     }
 }
 
-static void the_seed_and_the_epoch_are_added(void **state) {
-    (void)state;
+TEST(the_seed_and_the_epoch_are_added) {
     ls_sampler *a = create(100, 3, 1, true, false, 0), *b = create(100, 3, 1, true, false, 7);
     ls_sampler_set_epoch(a, 9);
     ls_sampler_set_epoch(b, 2);
@@ -136,8 +128,7 @@ static void the_seed_and_the_epoch_are_added(void **state) {
     ls_sampler_destroy(NULL);
 }
 
-static void options_out_of_range(void **state) {
-    (void)state;
+TEST_IN(scratch, options_out_of_range) {
     static const struct {
         ls_sampler_options options;
         const char *text;
@@ -154,16 +145,4 @@ static void options_out_of_range(void **state) {
         assert_null(sampler);
         scratch_expect_error(rows[i].text, NULL);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_those_of_distributed_sampler),
-        cmocka_unit_test(epoch_0_of_23_samples),
-        cmocka_unit_test(uneven_lists_of_23_samples),
-        cmocka_unit_test(fewer_samples_than_ranks),
-        cmocka_unit_test(the_seed_and_the_epoch_are_added),
-        cmocka_unit_test_setup_teardown(options_out_of_range, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

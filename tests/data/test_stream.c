@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +11,8 @@
 
 #include "common/data/dataset.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define IMAGES "train-images-idx3-ubyte"
 #define LABELS "train-labels-idx1-ubyte"
 
@@ -87,8 +83,7 @@ static void expect_failure(ls_cursor *cursor, size_t count, ls_status expected, 
     scratch_expect_error(text, another);
 }
 
-static void every_share_of_every_length(void **state) {
-    (void)state;
+TEST_IN(scratch, every_share_of_every_length) {
     for (int zipped = 0; zipped < 2; zipped++) {
         for (int count = 1; count <= 13; count++) {
             make_files(count);
@@ -118,8 +113,7 @@ static void every_share_of_every_length(void **state) {
     ls_cursor_destroy(NULL);
 }
 
-static void the_digits_are_those_of_the_dataset(void **state) {
-    (void)state;
+TEST_IN(scratch, the_digits_are_those_of_the_dataset) {
     enum { PIXELS = 784 };
     for (int split = 0; split < 2; split++) {
         ls_dataset *dataset, *stream;
@@ -148,8 +142,7 @@ static void the_digits_are_those_of_the_dataset(void **state) {
 }
 
 /* The files end after each number of bytes: the samples before are good, the one that is cut says so. */
-static void truncated_files_fail_at_the_sample(void **state) {
-    (void)state;
+TEST_IN(scratch, truncated_files_fail_at_the_sample) {
     enum { COUNT = 5 };
     char text[80];
     make_files(COUNT);
@@ -176,8 +169,7 @@ static void truncated_files_fail_at_the_sample(void **state) {
     ls_dataset_close(dataset);
 }
 
-static void damage_behind_the_last_sample_shows_at_the_end(void **state) {
-    (void)state;
+TEST_IN(scratch, damage_behind_the_last_sample_shows_at_the_end) {
     enum { COUNT = 4 };
     for (int kind = 0; kind < 4; kind++) {
         make_files(COUNT);
@@ -216,8 +208,7 @@ static int read_until_failure(ls_cursor *cursor) {
 }
 
 /* 200 images of 28 x 28 pixels, several times zlib's buffer, which is lost with a bad checksum. */
-static void a_spoilt_gzip_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_spoilt_gzip_file) {
     enum { COUNT = 200, PIXELS = 784, BUFFER = 1 << 16 };
     static uint8_t large[IMAGE_HEADER + COUNT * PIXELS] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, 28, 0, 0, 0, 28};
     static uint8_t zeros[LABEL_HEADER + COUNT] = {0, 0, 8, 1, 0, 0, 0, COUNT};
@@ -244,8 +235,7 @@ static void a_spoilt_gzip_file(void **state) {
 }
 
 /* A bad label spoils the share that it belongs to, at its place, and no other. */
-static void a_label_out_of_range(void **state) {
-    (void)state;
+TEST_IN(scratch, a_label_out_of_range) {
     enum { COUNT = 7 };
     make_files(COUNT);
     labels[LABEL_HEADER + 3] = 10;
@@ -268,8 +258,7 @@ static void expect_no_stream(ls_status expected, const char *text, const char *a
     scratch_expect_error(text, another);
 }
 
-static void streams_that_cannot_be_opened(void **state) {
-    (void)state;
+TEST_IN(scratch, streams_that_cannot_be_opened) {
     expect_no_stream(LS_ERR_IO, IMAGES, scratch_folder());
     make_files(3);
     write_files(3, 0, 0);
@@ -287,8 +276,7 @@ static void streams_that_cannot_be_opened(void **state) {
 }
 
 /* Opening one would wait until somebody writes to it. */
-static void a_pipe_is_no_data_file(void **state) {
-    (void)state;
+TEST_IN(scratch, a_pipe_is_no_data_file) {
     ls_dataset *dataset;
     make_files(3);
     write_files(3, 0, 0);
@@ -301,8 +289,7 @@ static void a_pipe_is_no_data_file(void **state) {
     scratch_expect_error(LABELS, "not a regular file");
 }
 
-static void files_that_vanish_or_change_before_they_are_read(void **state) {
-    (void)state;
+TEST_IN(scratch, files_that_vanish_or_change_before_they_are_read) {
     ls_cursor *cursor = (ls_cursor *)&cursor;
     make_files(6);
     write_files(6, 0, 0);
@@ -335,8 +322,7 @@ static const char *describe(opener open, ls_normalize normalize) {
     return text;
 }
 
-static void a_description_tells_data_apart(void **state) {
-    (void)state;
+TEST_IN(scratch, a_description_tells_data_apart) {
     make_files(MAX_COUNT);
     write_files(MAX_COUNT, 0, 0);
     const char *whole = describe(ls_dataset_open_idx, LS_NORMALIZE_NONE);
@@ -365,21 +351,4 @@ static void a_description_tells_data_apart(void **state) {
     write_files(1, 0, 0);
     const char *single = describe(ls_dataset_open_idx, LS_NORMALIZE_NONE);
     assert_ptr_equal(strstr(single, "1 samples of"), single);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(every_share_of_every_length),
-        WITH_FOLDER(the_digits_are_those_of_the_dataset),
-        WITH_FOLDER(truncated_files_fail_at_the_sample),
-        WITH_FOLDER(damage_behind_the_last_sample_shows_at_the_end),
-        WITH_FOLDER(a_spoilt_gzip_file),
-        WITH_FOLDER(a_label_out_of_range),
-        WITH_FOLDER(streams_that_cannot_be_opened),
-        WITH_FOLDER(a_pipe_is_no_data_file),
-        WITH_FOLDER(files_that_vanish_or_change_before_they_are_read),
-        WITH_FOLDER(a_description_tells_data_apart),
-    };
-    return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "common/base/hash.h"
 #include "common/data/warp.h"
+#include "tests/base/test.h"
 
 enum { HEIGHT = 9, WIDTH = 7, PIXELS = HEIGHT * WIDTH, DRAWS = 20000 };
 
@@ -29,8 +23,7 @@ static void warp_image(const ls_warp *warp, const uint8_t *source, uint8_t resul
 
 /* --- maps ---------------------------------------------------------------------------------------------------------- */
 
-static void zero_limits_change_nothing(void **state) {
-    (void)state;
+TEST(zero_limits_change_nothing) {
     uint8_t source[PIXELS], result[PIXELS];
     const ls_warp_limits limits = {0};
     ls_generator generator;
@@ -45,8 +38,7 @@ static void zero_limits_change_nothing(void **state) {
 }
 
 /* (x, y) of the result is (x - dx, y - dy) of the source, and paper outside of it. */
-static void whole_shifts_copy_pixels(void **state) {
-    (void)state;
+TEST(whole_shifts_copy_pixels) {
     uint8_t source[PIXELS], result[PIXELS];
     fill_image(source);
     for (int dy = -HEIGHT - 1; dy <= HEIGHT + 1; dy++) {
@@ -64,8 +56,7 @@ static void whole_shifts_copy_pixels(void **state) {
     }
 }
 
-static void fractions_mix_neighbours(void **state) {
-    (void)state;
+TEST(fractions_mix_neighbours) {
     uint8_t source[PIXELS] = {0}, result[PIXELS];
     source[3 * WIDTH + 2] = 200;
     ls_warp warp = identity;
@@ -80,8 +71,7 @@ static void fractions_mix_neighbours(void **state) {
 }
 
 /* Quarter turns and mirrors map pixels onto pixels: where the centre is not, or an axis is mixed up, they go astray. */
-static void the_centre_stays(void **state) {
-    (void)state;
+TEST(the_centre_stays) {
     enum { SIDE = 8 };
     uint8_t source[SIDE * SIDE], result[SIDE * SIDE];
     ls_generator unused = {0};
@@ -111,8 +101,7 @@ static void expect_range(struct range seen, double low, double high) {
         fail_msg("%g to %g instead of %g to %g", seen.low, seen.high, low, high);
 }
 
-static void draws_fill_their_limits(void **state) {
-    (void)state;
+TEST(draws_fill_their_limits) {
     const double degree = acos(-1) / 180;
     const ls_warp_limits limits[] = {{.shift_pixels = 2}, {.rotation_degrees = 45}, {.scale = 0.3}, {.shear = 0.5}};
     struct range seen[6];
@@ -150,8 +139,7 @@ static void draws_fill_their_limits(void **state) {
 
 /* --- noise --------------------------------------------------------------------------------------------------------- */
 
-static void noise_is_bell_shaped_and_spares_the_paper(void **state) {
-    (void)state;
+TEST(noise_is_bell_shaped_and_spares_the_paper) {
     enum { SIDE = 200, COUNT = SIDE * SIDE };
     static uint8_t source[COUNT], result[COUNT];
     ls_generator generator;
@@ -181,8 +169,7 @@ static void noise_is_bell_shaped_and_spares_the_paper(void **state) {
 /* --- the same everywhere ------------------------------------------------------------------------------------------- */
 
 /* Whatever the processor, the compiler and its options, these are the bytes. */
-static void bytes_do_not_depend_on_the_machine(void **state) {
-    (void)state;
+TEST(bytes_do_not_depend_on_the_machine) {
     const ls_warp_limits limits = {.shift_pixels = 3, .rotation_degrees = 45, .scale = 0.5, .shear = 0.5, .noise = 20};
     uint8_t source[PIXELS], result[PIXELS];
     uint64_t hash = LS_HASH_SEED;
@@ -196,17 +183,4 @@ static void bytes_do_not_depend_on_the_machine(void **state) {
         hash = ls_hash(hash, result, PIXELS);
     }
     assert_true(hash == UINT64_C(0xa61e50a25b6a60ae));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zero_limits_change_nothing),
-        cmocka_unit_test(whole_shifts_copy_pixels),
-        cmocka_unit_test(fractions_mix_neighbours),
-        cmocka_unit_test(the_centre_stays),
-        cmocka_unit_test(draws_fill_their_limits),
-        cmocka_unit_test(noise_is_bell_shaped_and_spares_the_paper),
-        cmocka_unit_test(bytes_do_not_depend_on_the_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

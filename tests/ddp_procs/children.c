@@ -1,13 +1,6 @@
 #define _GNU_SOURCE
 #include "tests/ddp_procs/children.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/base/test.h"
 
 pid_t start_child(int (*body)(void *argument), void *argument) {
     fflush(NULL);

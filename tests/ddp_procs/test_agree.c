@@ -1,13 +1,6 @@
 /* What ranks compare before the first step: the comparison itself, and that nothing of a command line is forgotten.
  * Ranks are threads, each with a client of its own to one store. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +13,7 @@
 #include "common/seam/options.h"
 #include "ddp_procs/agree.h"
 #include "ddp_procs/compared.h"
+#include "tests/base/test.h"
 
 enum { TEXT_CAPACITY = 600 };
 
@@ -94,8 +88,7 @@ static void expect(const job *j, int r, ls_status status, const char *said) {
 
 /* --- the comparison ---------------------------------------------------------------------------------------------------- */
 
-static void test_the_same_on_all_ranks(void **state) {
-    (void)state;
+TEST(test_the_same_on_all_ranks) {
     static const int sizes[] = {1, 2, 3, LS_COMM_MAX_RANKS};
     for (int i = 0; i < 4; i++) {
         job *j = make_job(sizes[i], 30);
@@ -105,8 +98,7 @@ static void test_the_same_on_all_ranks(void **state) {
     }
 }
 
-static void test_who_differs_is_named_with_both_values(void **state) {
-    (void)state;
+TEST(test_who_differs_is_named_with_both_values) {
     job *j = make_job(4, 30);
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--lr", r == 1 || r == 3 ? "0.1" : "0.001");
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
@@ -124,8 +116,7 @@ static void test_who_differs_is_named_with_both_values(void **state) {
 }
 
 /* Beginnings that are alike are not enough, and a line stays readable. */
-static void test_long_values(void **state) {
-    (void)state;
+TEST(test_long_values) {
     static char value[2][9000];
     job *j = make_job(2, 30);
     for (int r = 0; r < 2; r++) {
@@ -144,8 +135,7 @@ static void test_long_values(void **state) {
 }
 
 /* Lines are bounded, and whoever differs is named in one of them. */
-static void test_many_differences(void **state) {
-    (void)state;
+TEST(test_many_differences) {
     job *j = make_job(LS_COMM_MAX_RANKS, 30);
     for (int r = 0; r < j->world_size; r++) {
         char seed[16];
@@ -163,8 +153,7 @@ static void test_many_differences(void **state) {
     free(j);
 }
 
-static void test_a_rank_that_gives_up_ends_the_others_at_once(void **state) {
-    (void)state;
+TEST(test_a_rank_that_gives_up_ends_the_others_at_once) {
     for (int who = 0; who < 3; who++) {
         job *j = make_job(3, 50); /* longer than the test's own deadline */
         j->ranks[who].gives_up = true;
@@ -176,8 +165,7 @@ static void test_a_rank_that_gives_up_ends_the_others_at_once(void **state) {
     }
 }
 
-static void test_ranks_that_do_not_come_are_named(void **state) {
-    (void)state;
+TEST(test_ranks_that_do_not_come_are_named) {
     job *jobs[3];
     for (int who = 0; who < 3; who++) { /* all wait at the same time */
         jobs[who] = make_job(3, 2);
@@ -200,8 +188,7 @@ static void test_ranks_that_do_not_come_are_named(void **state) {
 
 /* A launcher's script may start one program after the other: rank 0 of the second, which is early, does not take what
  * rank 1 of the first has told. */
-static void test_a_second_run_over_the_same_store(void **state) {
-    (void)state;
+TEST(test_a_second_run_over_the_same_store) {
     job *j = make_job(2, 30);
     for (int run = 1; run <= 3; run++) {
         char seed[8];
@@ -220,8 +207,7 @@ static void test_a_second_run_over_the_same_store(void **state) {
 }
 
 /* What another program put there is no reason to read beyond its end. */
-static void test_what_is_no_facts(void **state) {
-    (void)state;
+TEST(test_what_is_no_facts) {
     static const char *const bytes[] = {"--model", "--model\0", "\0\0\0", "x\0y\0--model\0ml"};
     static const size_t nbytes[] = {7, 8, 3, 14};
     for (int i = 0; i < 4; i++) {
@@ -236,8 +222,7 @@ static void test_what_is_no_facts(void **state) {
     }
 }
 
-static void test_too_much_to_say(void **state) {
-    (void)state;
+TEST(test_too_much_to_say) {
     static char value[500];
     memset(value, 'x', sizeof value - 1);
     job *j = make_job(1, 30);
@@ -313,8 +298,7 @@ static bool may_differ(const char *name) {
 }
 
 /* The whole table, row by row: what is not in the list is compared, by default. */
-static void test_every_option_is_compared_but_those_of_the_list(void **state) {
-    (void)state;
+TEST(test_every_option_is_compared_but_those_of_the_list) {
     static party parties[2];
     compare_with(SIZE_MAX, parties);
     for (int r = 0; r < 2; r++) assert_int_equal(parties[r].status, LS_OK);
@@ -334,8 +318,7 @@ static void test_every_option_is_compared_but_those_of_the_list(void **state) {
 
 /* What the list allows, and what of it all ranks must give or none. No name of it is one that an option had once;
  * --device-ids is ddp_train's own. */
-static void test_what_may_differ(void **state) {
-    (void)state;
+TEST(test_what_may_differ) {
     static const char *const by_all[] = {"init", "save", "resume", "resume-if-present"};
     static party parties[2];
     size_t listed = 0, seen = 1;
@@ -359,8 +342,7 @@ static void test_what_may_differ(void **state) {
     assert_int_equal(seen, listed);
 }
 
-static void test_build_ids(void **state) {
-    (void)state;
+TEST(test_build_ids) {
     char own[LS_BUILD_ID_CAPACITY], other[LS_BUILD_ID_CAPACITY];
     ls_build_id(own, NULL);
     assert_int_equal(strspn(own, "0123456789abcdef"), strlen(own));
@@ -372,19 +354,5 @@ static void test_build_ids(void **state) {
 
 int main(void) {
     alarm(40);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_on_all_ranks),
-        cmocka_unit_test(test_who_differs_is_named_with_both_values),
-        cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_many_differences),
-        cmocka_unit_test(test_a_rank_that_gives_up_ends_the_others_at_once),
-        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
-        cmocka_unit_test(test_a_second_run_over_the_same_store),
-        cmocka_unit_test(test_what_is_no_facts),
-        cmocka_unit_test(test_too_much_to_say),
-        cmocka_unit_test(test_every_option_is_compared_but_those_of_the_list),
-        cmocka_unit_test(test_what_may_differ),
-        cmocka_unit_test(test_build_ids),
-    };
-    return cmocka_run_group_tests_name("agree", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,6 @@
 /* Bucket assignment: PyTorch's golden sizes, and the edges of the rule. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "ddp_procs/buckets.h"
+#include "tests/base/test.h"
 
 enum { LARGE = 512 * 512 * 4, WEIGHT = 512 * 10 * 4, BIAS = 10 * 4, MIB = 1 << 20 };
 
@@ -39,38 +33,33 @@ static void expect_buckets(const size_t *nbytes, const int64_t *order, size_t co
     assert_null(b.sizes);
 }
 
-static void ready_order_with_the_default_limits(void **state) {
-    (void)state;
+TEST(ready_order_with_the_default_limits) {
     const size_t limits[] = {DDP_FIRST_BUCKET_BYTES, (size_t)(DDP_DEFAULT_BUCKET_CAP_MB * MIB)};
     const struct expected expected = {2, {1069096, 5242880}, {7, 6, 5, 4, 3, 2, 1, 0}};
     expect_buckets(golden, backward, 8, limits, 2, false, &expected);
 }
 
-static void ready_order_with_a_limit_of_2_MiB(void **state) {
-    (void)state;
+TEST(ready_order_with_a_limit_of_2_MiB) {
     const size_t limits[] = {DDP_FIRST_BUCKET_BYTES, 2 * MIB};
     const struct expected expected = {4, {1069096, 2097152, 2097152, 1048576}, {7, 6, 5, 4, 3, 2, 1, 0}};
     expect_buckets(golden, backward, 8, limits, 2, false, &expected);
 }
 
 /* In a bucket the order stays that of the definition; the buckets are turned round. */
-static void definition_order_is_reversed_by_buckets(void **state) {
-    (void)state;
+TEST(definition_order_is_reversed_by_buckets) {
     const size_t limits[] = {DDP_FIRST_BUCKET_BYTES, 2 * MIB};
     const struct expected expected = {4, {1069096, 2097152, 2097152, 1048576}, {5, 6, 7, 3, 4, 1, 2, 0}};
     expect_buckets(golden, forward, 8, limits, 2, true, &expected);
 }
 
-static void without_a_limit_there_is_one_bucket(void **state) {
-    (void)state;
+TEST(without_a_limit_there_is_one_bucket) {
     const size_t unlimited = SIZE_MAX;
     const struct expected expected = {1, {6311976}, {0, 1, 2, 3, 4, 5, 6, 7}};
     expect_buckets(golden, forward, 8, &unlimited, 1, true, &expected);
 }
 
 /* A bucket is closed when it reaches its limit, not before; one tensor may be larger than that. */
-static void a_bucket_closes_at_its_limit(void **state) {
-    (void)state;
+TEST(a_bucket_closes_at_its_limit) {
     static const size_t nbytes[] = {40, 60, 99, 1, 1000, 10};
     const size_t limit = 100;
     const struct expected expected = {4, {100, 100, 1000, 10}, {0, 1, 2, 3, 4, 5}};
@@ -82,33 +71,18 @@ static void a_bucket_closes_at_its_limit(void **state) {
     expect_buckets(nbytes, forward, 6, &one, 1, true, &turned);
 }
 
-static void each_limit_is_for_one_bucket_and_the_last_for_the_rest(void **state) {
-    (void)state;
+TEST(each_limit_is_for_one_bucket_and_the_last_for_the_rest) {
     static const size_t nbytes[] = {10, 10, 10, 10, 10, 10, 10};
     const size_t limits[] = {10, 20, 30};
     const struct expected expected = {4, {10, 20, 30, 10}, {0, 1, 2, 3, 4, 5, 6}};
     expect_buckets(nbytes, forward, 7, limits, 3, false, &expected);
 }
 
-static void nothing_gives_no_bucket(void **state) {
-    (void)state;
+TEST(nothing_gives_no_bucket) {
     const size_t limit = 100;
     const struct expected none = {0};
     expect_buckets(golden, forward, 0, &limit, 1, false, &none);
     expect_buckets(golden, forward, 0, &limit, 1, true, &none);
     const struct expected one = {1, {LARGE}, {0}};
     expect_buckets(golden, forward, 1, &limit, 1, true, &one);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ready_order_with_the_default_limits),
-        cmocka_unit_test(ready_order_with_a_limit_of_2_MiB),
-        cmocka_unit_test(definition_order_is_reversed_by_buckets),
-        cmocka_unit_test(without_a_limit_there_is_one_bucket),
-        cmocka_unit_test(a_bucket_closes_at_its_limit),
-        cmocka_unit_test(each_limit_is_for_one_bucket_and_the_last_for_the_rest),
-        cmocka_unit_test(nothing_gives_no_bucket),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Comparing what the ranks hold: the first tensor that differs is named, with the ranks, on all of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
 
@@ -36,10 +30,7 @@ static void any_rank(struct rank *rank) {
     rank_close(rank);
 }
 
-static void the_first_difference_is_named(void **state) {
-    (void)state;
-    run_good_ranks(4, any_rank, NULL);
-}
+TEST(the_first_difference_is_named) { run_good_ranks(4, any_rank, NULL); }
 
 /* NaN has bits too; so have the two zeros. */
 static void bits_rank(struct rank *rank) {
@@ -54,10 +45,7 @@ static void bits_rank(struct rank *rank) {
     rank_close(rank);
 }
 
-static void bits_are_compared_not_values(void **state) {
-    (void)state;
-    run_good_ranks(2, bits_rank, NULL);
-}
+TEST(bits_are_compared_not_values) { run_good_ranks(2, bits_rank, NULL); }
 
 /* --- the state of a run ------------------------------------------------------------------------------------------- */
 
@@ -100,10 +88,7 @@ static void state_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void parameters_moments_and_buffers_are_compared(void **state) {
-    (void)state;
-    run_good_ranks(3, state_rank, NULL);
-}
+TEST(parameters_moments_and_buffers_are_compared) { run_good_ranks(3, state_rank, NULL); }
 
 /* With compare_each_step a difference ends the step after which it first shows. */
 static void each_step_rank(struct rank *rank) {
@@ -121,8 +106,7 @@ static void each_step_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void a_step_ends_at_the_first_difference(void **state) {
-    (void)state;
+TEST(a_step_ends_at_the_first_difference) {
     static const char *const modes[] = {"inline", "threads", "shuffle:5"};
     for (size_t m = 0; m < 3; m++) run_good_ranks(3, each_step_rank, modes[m]);
 }
@@ -138,21 +122,9 @@ static void dying_rank(struct rank *rank) {
     rank_close(rank);
 }
 
-static void a_rank_that_does_not_compare_is_missed(void **state) {
-    (void)state;
+TEST(a_rank_that_does_not_compare_is_missed) {
     int exit_codes[2];
     run_ranks(2, 60, dying_rank, NULL, NULL, exit_codes);
     assert_int_equal(exit_codes[0], 0);
     assert_int_equal(exit_codes[1], 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_difference_is_named),
-        cmocka_unit_test(bits_are_compared_not_values),
-        cmocka_unit_test(parameters_moments_and_buffers_are_compared),
-        cmocka_unit_test(a_step_ends_at_the_first_difference),
-        cmocka_unit_test(a_rank_that_does_not_compare_is_missed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

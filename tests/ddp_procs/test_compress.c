@@ -1,12 +1,5 @@
 /* Gradients that travel as halves (--compress): PyTorch's rule by hand, what overflows, and what goes with it. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "common/optim/optimizer.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 
@@ -76,8 +70,7 @@ static void golden_on_a_rank_of_its_own(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void pytorchs_numbers(void **state) {
-    (void)state;
+TEST(pytorchs_numbers) {
     run_good_ranks(2, golden_on_a_rank_of_its_own, NULL);
     run_good_ranks(1, golden_on_a_rank_of_its_own, NULL); /* nothing travels, and the hook runs all the same */
 }
@@ -118,10 +111,7 @@ static void rule_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void gradients_are_rounded_then_divided_then_summed(void **state) {
-    (void)state;
-    run_good_ranks(3, rule_rank, NULL);
-}
+TEST(gradients_are_rounded_then_divided_then_summed) { run_good_ranks(3, rule_rank, NULL); }
 
 /* --- what goes with it -------------------------------------------------------------------------------------------- */
 
@@ -164,8 +154,7 @@ static void several_turns_rank(struct rank *rank) {
 }
 
 /* Whatever order the streams run in, and before or after the end of backward: the same bits, on all ranks. */
-static void every_order_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_same_bits) {
     struct way ways[] = {{"inline", LS_FP16, true, {NULL}},     {"shuffle:3", LS_FP16, true, {NULL}},
                          {"shuffle:11", LS_FP16, true, {NULL}}, {"shuffle:5", LS_FP16, true, {NULL}},
                          {"shuffle:7", LS_FP16, true, {NULL}},  {"threads", LS_FP16, true, {NULL}},
@@ -220,10 +209,7 @@ static void overflow_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void an_overflow_on_one_rank_skips_the_step_on_all(void **state) {
-    (void)state;
-    run_good_ranks(2, overflow_rank, NULL);
-}
+TEST(an_overflow_on_one_rank_skips_the_step_on_all) { run_good_ranks(2, overflow_rank, NULL); }
 
 /* A weight that one of two ranks uses gets half of that rank's gradient; one that none uses is reported. */
 static void unused_rank(struct rank *rank) {
@@ -244,18 +230,4 @@ static void unused_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void it_goes_with_find_unused(void **state) {
-    (void)state;
-    run_good_ranks(2, unused_rank, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pytorchs_numbers),
-        cmocka_unit_test(gradients_are_rounded_then_divided_then_summed),
-        cmocka_unit_test(every_order_gives_the_same_bits),
-        cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
-        cmocka_unit_test(it_goes_with_find_unused),
-    };
-    return cmocka_run_group_tests_name("compress", tests, NULL, NULL);
-}
+TEST(it_goes_with_find_unused) { run_good_ranks(2, unused_rank, NULL); }

@@ -1,17 +1,11 @@
 /* DistributedDataParallel on forked ranks: what its construction checks and shares, when buffers travel, and what
  * no_sync does to a step. That its bits are right is shown in tests/parallel. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/flag.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
 
@@ -32,10 +26,7 @@ static void shares_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void everybody_starts_with_the_state_of_rank_0(void **state) {
-    (void)state;
-    run_good_ranks(3, shares_rank, NULL);
-}
+TEST(everybody_starts_with_the_state_of_rank_0) { run_good_ranks(3, shares_rank, NULL); }
 
 struct misfit {
     const char *models[3], *text;
@@ -53,8 +44,7 @@ static void misfit_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void models_that_differ_are_refused_on_every_rank(void **state) {
-    (void)state;
+TEST(models_that_differ_are_refused_on_every_rank) {
     static const struct misfit misfits[] = {
         {{"mlp:8,4", "mlp:8,4", "mlp:8,4,4"}, "rank 0 has 2 parameters and rank 2 has 4"},
         {{"mlp:8,4", "mlp:8,4,4,2", "mlp:8,4"}, "rank 0 has 2 parameters and rank 1 has 6"},
@@ -95,8 +85,7 @@ static void poor_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void a_rank_that_cannot_build_stops_the_others(void **state) {
-    (void)state;
+TEST(a_rank_that_cannot_build_stops_the_others) {
     ls_flag *told = shared_alloc(sizeof *told);
     assert_non_null(told);
     run_good_ranks(2, poor_rank, &told);
@@ -124,10 +113,7 @@ static void deep_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void deep_has_several_buckets(void **state) {
-    (void)state;
-    run_good_ranks(2, deep_rank, NULL);
-}
+TEST(deep_has_several_buckets) { run_good_ranks(2, deep_rank, NULL); }
 
 /* --- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -165,10 +151,7 @@ static void buffers_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void buffers_travel_after_synchronised_training_forwards(void **state) {
-    (void)state;
-    run_good_ranks(2, buffers_rank, NULL);
-}
+TEST(buffers_travel_after_synchronised_training_forwards) { run_good_ranks(2, buffers_rank, NULL); }
 
 /* --- no_sync ----------------------------------------------------------------------------------------------------- */
 
@@ -205,10 +188,7 @@ static void halves_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void halves_add_up_without_synchronising_the_first(void **state) {
-    (void)state;
-    run_good_ranks(2, halves_rank, NULL);
-}
+TEST(halves_add_up_without_synchronising_the_first) { run_good_ranks(2, halves_rank, NULL); }
 
 /* A step whose gradients stay local lets the ranks drift apart, and comparing them tells so on all of them. */
 static void drift_rank(struct rank *rank) {
@@ -222,10 +202,7 @@ static void drift_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void drifting_ranks_are_noticed(void **state) {
-    (void)state;
-    run_good_ranks(3, drift_rank, NULL);
-}
+TEST(drifting_ranks_are_noticed) { run_good_ranks(3, drift_rank, NULL); }
 
 /* The gradients of an earlier step do not come back: after the update, the next backward overwrites. */
 static void empty_rank(struct rank *rank) {
@@ -247,21 +224,4 @@ static void empty_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void empty_shards_give_zero_gradients(void **state) {
-    (void)state;
-    run_good_ranks(4, empty_rank, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everybody_starts_with_the_state_of_rank_0),
-        cmocka_unit_test(models_that_differ_are_refused_on_every_rank),
-        cmocka_unit_test(a_rank_that_cannot_build_stops_the_others),
-        cmocka_unit_test(deep_has_several_buckets),
-        cmocka_unit_test(buffers_travel_after_synchronised_training_forwards),
-        cmocka_unit_test(halves_add_up_without_synchronising_the_first),
-        cmocka_unit_test(drifting_ranks_are_noticed),
-        cmocka_unit_test(empty_shards_give_zero_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(empty_shards_give_zero_gradients) { run_good_ranks(4, empty_rank, NULL); }

@@ -1,16 +1,10 @@
 /* Parameters that take no part in a step: refused by name, or with find_unused averaged with the ranks that have used
  * them and otherwise left alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
@@ -57,10 +51,7 @@ static void golden_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void used_on_one_of_two_ranks_gives_half(void **state) {
-    (void)state;
-    run_good_ranks(2, golden_rank, NULL);
-}
+TEST(used_on_one_of_two_ranks_gives_half) { run_good_ranks(2, golden_rank, NULL); }
 
 /* --- what is averaged, in any pattern ----------------------------------------------------------------------------- */
 
@@ -137,10 +128,7 @@ static void pattern_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void each_step_averages_what_was_used(void **state) {
-    (void)state;
-    run_good_ranks(3, pattern_rank, NULL);
-}
+TEST(each_step_averages_what_was_used) { run_good_ranks(3, pattern_rank, NULL); }
 
 /* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's
  * first step then. */
@@ -171,8 +159,7 @@ static void alone_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void what_nobody_uses_is_left_alone(void **state) {
-    (void)state;
+TEST(what_nobody_uses_is_left_alone) {
     run_good_ranks(2, alone_rank, NULL);
     run_good_ranks(1, alone_rank, NULL);
 }
@@ -206,10 +193,7 @@ static void no_sync_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void used_before_the_reduction_counts(void **state) {
-    (void)state;
-    run_good_ranks(2, no_sync_rank, NULL);
-}
+TEST(used_before_the_reduction_counts) { run_good_ranks(2, no_sync_rank, NULL); }
 
 /* A rank without samples uses nothing, and keeps nobody from anything. */
 static void empty_rank(struct rank *rank) {
@@ -225,10 +209,7 @@ static void empty_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void a_rank_without_samples_uses_nothing(void **state) {
-    (void)state;
-    run_good_ranks(3, empty_rank, NULL);
-}
+TEST(a_rank_without_samples_uses_nothing) { run_good_ranks(3, empty_rank, NULL); }
 
 /* --- buckets ----------------------------------------------------------------------------------------------------- */
 
@@ -250,10 +231,7 @@ static void buckets_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void buckets_keep_the_order_of_the_definition(void **state) {
-    (void)state;
-    run_good_ranks(2, buckets_rank, NULL);
-}
+TEST(buckets_keep_the_order_of_the_definition) { run_good_ranks(2, buckets_rank, NULL); }
 
 /* --- without find_unused, and without need of it ------------------------------------------------------------------ */
 
@@ -281,10 +259,7 @@ static void missing_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void a_missing_gradient_is_named_in_its_step(void **state) {
-    (void)state;
-    run_good_ranks(2, missing_rank, NULL);
-}
+TEST(a_missing_gradient_is_named_in_its_step) { run_good_ranks(2, missing_rank, NULL); }
 
 /* One warning of the main rank, if everything was used in all of the first ten steps. */
 static void warning_rank(struct rank *rank) {
@@ -301,8 +276,7 @@ static void warning_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-static void a_waste_is_warned_of_once(void **state) {
-    (void)state;
+TEST(a_waste_is_warned_of_once) {
     run_good_ranks(2, warning_rank, NULL);
     run_good_ranks(2, warning_rank, "used for something");
 }
@@ -328,22 +302,4 @@ static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *stream
 
 static void shuffled_rank(struct rank *rank) { expect_same_bits_in_any_order(rank, SEEDS, state_after); }
 
-static void every_order_gives_the_same_bits(void **state) {
-    (void)state;
-    run_good_ranks(2, shuffled_rank, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(used_on_one_of_two_ranks_gives_half),
-        cmocka_unit_test(each_step_averages_what_was_used),
-        cmocka_unit_test(what_nobody_uses_is_left_alone),
-        cmocka_unit_test(used_before_the_reduction_counts),
-        cmocka_unit_test(a_rank_without_samples_uses_nothing),
-        cmocka_unit_test(buckets_keep_the_order_of_the_definition),
-        cmocka_unit_test(a_missing_gradient_is_named_in_its_step),
-        cmocka_unit_test(a_waste_is_warned_of_once),
-        cmocka_unit_test(every_order_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(every_order_gives_the_same_bits) { run_good_ranks(2, shuffled_rank, NULL); }

@@ -1,14 +1,8 @@
 /* The reducer on forked ranks: averages, their rounding, buckets, and what no_sync leaves local. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 
@@ -63,10 +57,7 @@ static void no_sync_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void no_sync_leaves_gradients_local(void **state) {
-    (void)state;
-    run_good_ranks(2, no_sync_rank, NULL);
-}
+TEST(no_sync_leaves_gradients_local) { run_good_ranks(2, no_sync_rank, NULL); }
 
 /* --- rounding ---------------------------------------------------------------------------------------------------- */
 
@@ -114,8 +105,7 @@ static void rounding_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void the_first_step_multiplies_and_later_ones_divide(void **state) {
-    (void)state;
+TEST(the_first_step_multiplies_and_later_ones_divide) {
     run_good_ranks(3, rounding_rank, NULL);
     run_good_ranks(2, rounding_rank, NULL); /* where there is no difference */
     run_good_ranks(4, rounding_rank, NULL);
@@ -163,8 +153,7 @@ static void rebuild_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void buckets_follow_the_first_backward(void **state) {
-    (void)state;
+TEST(buckets_follow_the_first_backward) {
     run_good_ranks(2, rebuild_rank, NULL);
     run_good_ranks(1, rebuild_rank, NULL);
 }
@@ -182,8 +171,7 @@ static void missing_rank(struct rank *rank) {
 }
 
 /* A parameter that does not take part is named in the same step, and nothing was sent. */
-static void a_missing_gradient_is_named(void **state) {
-    (void)state;
+TEST(a_missing_gradient_is_named) {
     run_good_ranks(2, missing_rank, NULL);
     run_good_ranks(2, missing_rank, "after a good step");
 }
@@ -205,10 +193,7 @@ static void unfinished_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void an_unfinished_backward_leaves_no_trace(void **state) {
-    (void)state;
-    run_good_ranks(2, unfinished_rank, NULL);
-}
+TEST(an_unfinished_backward_leaves_no_trace) { run_good_ranks(2, unfinished_rank, NULL); }
 
 static void twice_rank(struct rank *rank) {
     struct reduced r;
@@ -223,10 +208,7 @@ static void twice_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void a_second_backward_is_refused(void **state) {
-    (void)state;
-    run_good_ranks(2, twice_rank, NULL);
-}
+TEST(a_second_backward_is_refused) { run_good_ranks(2, twice_rank, NULL); }
 
 /* A rank without samples takes part with gradients of zero. */
 static void empty_rank(struct rank *rank) {
@@ -244,20 +226,4 @@ static void empty_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-static void a_rank_without_samples_takes_part(void **state) {
-    (void)state;
-    run_good_ranks(2, empty_rank, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_sync_leaves_gradients_local),
-        cmocka_unit_test(the_first_step_multiplies_and_later_ones_divide),
-        cmocka_unit_test(buckets_follow_the_first_backward),
-        cmocka_unit_test(a_missing_gradient_is_named),
-        cmocka_unit_test(an_unfinished_backward_leaves_no_trace),
-        cmocka_unit_test(a_second_backward_is_refused),
-        cmocka_unit_test(a_rank_without_samples_takes_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(a_rank_without_samples_takes_part) { run_good_ranks(2, empty_rank, NULL); }

@@ -1,14 +1,8 @@
 /* A reducer that is given the order of another one's gradients goes on as that one would. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 
@@ -68,15 +62,13 @@ static void resumed_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void a_reducer_with_anothers_memory_goes_on_like_it(void **state) {
-    (void)state;
+TEST(a_reducer_with_anothers_memory_goes_on_like_it) {
     ddp_reducer_options options = several_buckets;
     run_good_ranks(3, resumed_rank, &options);
 }
 
 /* Its buckets stay those of the definition, but it divides, too, from its second turn on. */
-static void so_does_one_that_finds_unused_parameters(void **state) {
-    (void)state;
+TEST(so_does_one_that_finds_unused_parameters) {
     ddp_reducer_options options = several_buckets;
     options.find_unused = true;
     run_good_ranks(3, resumed_rank, &options);
@@ -114,16 +106,4 @@ static void refusing_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-static void an_order_that_is_none_is_refused(void **state) {
-    (void)state;
-    run_good_ranks(2, refusing_rank, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reducer_with_anothers_memory_goes_on_like_it),
-        cmocka_unit_test(an_order_that_is_none_is_refused),
-        cmocka_unit_test(so_does_one_that_finds_unused_parameters),
-    };
-    return cmocka_run_group_tests_name("resumed reducer", tests, NULL, NULL);
-}
+TEST(an_order_that_is_none_is_refused) { run_good_ranks(2, refusing_rank, NULL); }

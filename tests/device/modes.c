@@ -3,13 +3,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 
 struct devices open_devices(const char *mode) {

@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,6 +14,7 @@
 #include "common/base/cores.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 
 static ls_device *open_device(int index, size_t capacity_bytes) {
@@ -30,8 +27,7 @@ static ls_device *open_device(int index, size_t capacity_bytes) {
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-static void a_device_knows_what_it_is(void **state) {
-    (void)state;
+TEST_CASE(a_device_knows_what_it_is) {
     ls_device *device = open_device(3, 0);
     assert_int_equal(ls_device_index(device), 3);
     assert_int_equal(ls_device_kind_of(device), LS_DEVICE_CPU);
@@ -46,8 +42,7 @@ static void a_device_knows_what_it_is(void **state) {
     ls_device_close(NULL);
 }
 
-static void the_environment_chooses_how_streams_run(void **state) {
-    (void)state;
+TEST_CASE(the_environment_chooses_how_streams_run) {
     static const char *const modes[][2] = {{"inline", "inline"}, {"threads", "threads"}, {"shuffle:12", "shuffle"}};
     for (int m = 0; m < 3; m++) {
         struct devices devices = open_devices(modes[m][0]);
@@ -66,8 +61,7 @@ static void the_environment_chooses_how_streams_run(void **state) {
     ls_device_close(device);
 }
 
-static void nonsense_in_the_environment_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(nonsense_in_the_environment_is_an_error) {
     static const char *const values[] = {
         "", "fast", "shuffle", "shuffle:", "shuffle:x", "shuffle:7x", "Inline", "shuffle:99999999999999999999"};
     ls_device_options options = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
@@ -114,8 +108,7 @@ static struct bound bind_in_a_thread(int place, int devices_on_node) {
     return bound;
 }
 
-static void devices_that_have_a_core_each_stay_on_it(void **state) {
-    (void)state;
+TEST_CASE(devices_that_have_a_core_each_stay_on_it) {
     int cores = ls_usable_cores();
     cpu_set_t taken;
     CPU_ZERO(&taken);
@@ -163,8 +156,7 @@ static void expect_usage(const ls_device *device, ls_memory_category category, s
     assert_int_equal(report.peak_total_bytes, peak_total);
 }
 
-static void memory_is_counted_by_category(void **state) {
-    (void)state;
+TEST_CASE(memory_is_counted_by_category) {
     ls_device *device = open_device(0, 0);
     void *weights = allocate(device, LS_MEMORY_PARAMETER, 1000);
     void *first = allocate(device, LS_MEMORY_ACTIVATION, 300), *nothing = allocate(device, LS_MEMORY_ACTIVATION, 0);
@@ -187,8 +179,7 @@ static void memory_is_counted_by_category(void **state) {
     assert_string_equal(ls_memory_name(LS_MEMORY_GATHERED_OUTPUT), "gathered output");
 }
 
-static void memory_has_a_limit(void **state) {
-    (void)state;
+TEST_CASE(memory_has_a_limit) {
     ls_device *device = open_device(5, 1000);
     void *weights = allocate(device, LS_MEMORY_PARAMETER, 600), *memory = &memory;
     assert_int_equal(ls_device_alloc(device, LS_MEMORY_OPTIMIZER, 401, "momentum", &memory), LS_ERR_NO_MEMORY);
@@ -229,8 +220,7 @@ static void *allocate_and_free(void *argument) {
     return NULL;
 }
 
-static void any_thread_may_allocate(void **state) {
-    (void)state;
+TEST_CASE(any_thread_may_allocate) {
     ls_device *device = open_device(0, 0);
     pthread_t threads[3];
     for (int t = 0; t < 3; t++) assert_int_equal(pthread_create(&threads[t], NULL, allocate_and_free, device), 0);
@@ -256,8 +246,7 @@ static char *words_of_closing(ls_device *device) {
     return scratch_read(path, &nbytes);
 }
 
-static void what_was_not_freed_is_reported(void **state) {
-    (void)state;
+TEST_CASE(what_was_not_freed_is_reported) {
     ls_device *device = open_device(4, 0);
     void *kept = allocate(device, LS_MEMORY_GRADIENT, 123), *freed = allocate(device, LS_MEMORY_INPUT, 50);
     assert_int_equal(ls_device_adopt(device, LS_MEMORY_BUCKET, 77, "a bucket"), LS_OK);
@@ -273,19 +262,19 @@ static void what_was_not_freed_is_reported(void **state) {
     free(words);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+#define ROW(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_device_knows_what_it_is),
-        TEST(the_environment_chooses_how_streams_run),
-        TEST(nonsense_in_the_environment_is_an_error),
-        TEST(devices_that_have_a_core_each_stay_on_it),
-        TEST(without_a_topology_devices_keep_to_cores_of_their_own),
-        TEST(memory_is_counted_by_category),
-        TEST(memory_has_a_limit),
-        TEST(any_thread_may_allocate),
-        TEST(what_was_not_freed_is_reported),
+        ROW(a_device_knows_what_it_is),
+        ROW(the_environment_chooses_how_streams_run),
+        ROW(nonsense_in_the_environment_is_an_error),
+        ROW(devices_that_have_a_core_each_stay_on_it),
+        ROW(without_a_topology_devices_keep_to_cores_of_their_own),
+        ROW(memory_is_counted_by_category),
+        ROW(memory_has_a_limit),
+        ROW(any_thread_may_allocate),
+        ROW(what_was_not_freed_is_reported),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* The emulated interpreter's lock: who launches has it alone, for as long as was asked for; off, there is none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 #include "common/device/host_lock.h"
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 
 #define US 30.0
@@ -158,15 +152,13 @@ static void expect_turns(double us, bool by_cpu_time, int rounds) {
 
 /* --- tests -------------------------------------------------------------------------------------------------------- */
 
-static void test_one_thread_at_a_time(void **state) {
-    (void)state;
+TEST_CASE(test_one_thread_at_a_time) {
     record_workers(US, false, ROUNDS);
     expect_turns(US, false, ROUNDS);
     ls_probe_drop();
 }
 
-static void test_off_there_is_no_lock(void **state) {
-    (void)state;
+TEST_CASE(test_off_there_is_no_lock) {
     record_workers(0, false, ROUNDS);
     assert_int_equal(count_of(LS_PROBE_LAUNCH), THREADS * ROUNDS * LAUNCHES);
     assert_int_equal(count_of(LS_PROBE_LOCK) + count_of(LS_PROBE_UNLOCK), 0);
@@ -181,14 +173,10 @@ static void launch_with_a_lock(struct devices *devices) {
     for (int t = 0; t < THREADS; t++) assert_int_equal(workers[t].status, LS_OK);
 }
 
-static void test_however_streams_run(void **state) {
-    (void)state;
-    in_every_mode(launch_with_a_lock);
-}
+TEST_CASE(test_however_streams_run) { in_every_mode(launch_with_a_lock); }
 
 /* Each turn takes 30 times the deadline. Should the other thread come so late that it need not wait, they try again. */
-static void test_a_turn_that_does_not_come(void **state) {
-    (void)state;
+TEST_CASE(test_a_turn_that_does_not_come) {
     double timeout_s = ls_wait_timeout_s();
     struct devices devices = open_devices("inline");
     struct worker workers[THREADS];
@@ -216,8 +204,7 @@ static void test_a_turn_that_does_not_come(void **state) {
     close_devices(&devices);
 }
 
-static void test_what_is_no_time(void **state) {
-    (void)state;
+TEST_CASE(test_what_is_no_time) {
     const double wrong[] = {-1, NAN, INFINITY, 1.001e6};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(ls_host_lock_set(wrong[i], false), LS_ERR_INVALID);
@@ -234,8 +221,7 @@ static void *burn(void *argument) {
 
 /* Three threads on one core: a turn is longer than the time that a thread has it for, and the others' does not count.
  * The process stays on that core, so this comes last. */
-static void test_a_turn_in_cpu_time(void **state) {
-    (void)state;
+TEST_CASE(test_a_turn_in_cpu_time) {
     const double long_us = 20000;
     pthread_t burner;
     atomic_bool over = false;
@@ -249,10 +235,10 @@ static void test_a_turn_in_cpu_time(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
+#define ROW(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(one_thread_at_a_time),      TEST(off_there_is_no_lock), TEST(however_streams_run),
-        TEST(a_turn_that_does_not_come), TEST(what_is_no_time),      TEST(a_turn_in_cpu_time),
+        ROW(one_thread_at_a_time),      ROW(off_there_is_no_lock), ROW(however_streams_run),
+        ROW(a_turn_that_does_not_come), ROW(what_is_no_time),      ROW(a_turn_in_cpu_time),
     };
     ls_set_wait_timeout_s(20); /* no turn of these tests takes that long */
     return cmocka_run_group_tests_name("host lock", tests, NULL, NULL);

@@ -1,11 +1,4 @@
 /* Devices that compute nothing: what they account for, what they must not do, and what probes see of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 #include "common/device/device.h"
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static ls_device *open_meta(size_t capacity_bytes) {
     ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1, .memory_capacity_bytes = capacity_bytes};
@@ -34,8 +28,7 @@ static char *take(ls_device *device, ls_memory_category category, size_t nbytes)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-static void memory_is_accounted_for_and_not_there(void **state) {
-    (void)state;
+TEST_IN(scratch, memory_is_accounted_for_and_not_there) {
     const size_t huge = (size_t)3 << 40; /* no machine that runs this has that much */
     ls_device *device = open_meta(0);
     assert_false(ls_device_memory_is_host(device));
@@ -61,8 +54,7 @@ static void memory_is_accounted_for_and_not_there(void **state) {
     ls_device_close(device);
 }
 
-static void the_cap_and_absurd_requests_are_kept(void **state) {
-    (void)state;
+TEST_IN(scratch, the_cap_and_absurd_requests_are_kept) {
     void *memory;
     ls_device *device = open_meta(1000);
     char *input = take(device, LS_MEMORY_INPUT, 900);
@@ -94,8 +86,7 @@ static bool survives(volatile char *address, bool write) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void who_touches_its_memory_dies(void **state) {
-    (void)state;
+TEST(who_touches_its_memory_dies) {
     ls_device *device = open_meta(0);
     char *memory = take(device, LS_MEMORY_INPUT, 1 << 20);
     char here = 0;
@@ -109,8 +100,7 @@ static void who_touches_its_memory_dies(void **state) {
 
 /* --- work --------------------------------------------------------------------------------------------------------- */
 
-static void copies_deliver_zeros_to_the_host_and_nothing_else(void **state) {
-    (void)state;
+TEST(copies_deliver_zeros_to_the_host_and_nothing_else) {
     ls_device *device = open_meta(0), *other = open_meta(0);
     ls_stream *copy = ls_device_stream(device, LS_STREAM_COPY);
     char *from = take(device, LS_MEMORY_INPUT, 64), *to = take(other, LS_MEMORY_INPUT, 64), host[64];
@@ -135,8 +125,7 @@ static ls_status count_task(const void *arguments) {
     return LS_OK;
 }
 
-static void operations_are_not_run_and_events_complete_at_once(void **state) {
-    (void)state;
+TEST_IN(scratch, operations_are_not_run_and_events_complete_at_once) {
     ls_device *device = open_meta(0);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE), *comm = ls_device_stream(device, LS_STREAM_COMM);
     float *values = (float *)(void *)take(device, LS_MEMORY_INPUT, 4096);
@@ -164,8 +153,7 @@ static void operations_are_not_run_and_events_complete_at_once(void **state) {
     ls_device_close(device);
 }
 
-static void their_shape_is_that_of_cpus_or_of_gpus(void **state) {
-    (void)state;
+TEST(their_shape_is_that_of_cpus_or_of_gpus) {
     for (int behind = 0; behind < 2; behind++) {
         ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1, .behind = behind};
         ls_device *device;
@@ -177,8 +165,7 @@ static void their_shape_is_that_of_cpus_or_of_gpus(void **state) {
 
 /* --- probes ------------------------------------------------------------------------------------------------------- */
 
-static void probes_see_launches_and_no_runs(void **state) {
-    (void)state;
+TEST(probes_see_launches_and_no_runs) {
     ls_device *device = open_meta(0);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     float *values = (float *)(void *)take(device, LS_MEMORY_INPUT, 4096), host[4];
@@ -205,18 +192,4 @@ static void probes_see_launches_and_no_runs(void **state) {
     ls_probe_drop();
     ls_device_free(device, values);
     ls_device_close(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_is_accounted_for_and_not_there, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(the_cap_and_absurd_requests_are_kept, scratch_setup, scratch_teardown),
-        cmocka_unit_test(who_touches_its_memory_dies),
-        cmocka_unit_test(copies_deliver_zeros_to_the_host_and_nothing_else),
-        cmocka_unit_test_setup_teardown(operations_are_not_run_and_events_complete_at_once, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(their_shape_is_that_of_cpus_or_of_gpus),
-        cmocka_unit_test(probes_see_launches_and_no_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,10 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 
 enum { STREAMS = DEVICE_COUNT * LS_STREAM_COUNT, EVENTS = 5, MAX_TASKS = 64 };
@@ -91,8 +88,7 @@ static bool was_reordered(void) {
     return false;
 }
 
-static void declared_order_is_kept(void **state) {
-    (void)state;
+TEST_IN(scratch, declared_order_is_kept) {
     static const char *const modes[] = {"inline", "threads", "shuffle:1", "shuffle:4711",
                                         "shuffle:18446744073709551615"};
     random_state = 88172645463325252u;
@@ -111,8 +107,7 @@ static void declared_order_is_kept(void **state) {
 }
 
 /* Without its waits a program runs in a wrong order sooner or later: this is what makes shuffling a race detector. */
-static void dropped_waits_are_noticed(void **state) {
-    (void)state;
+TEST_IN(scratch, dropped_waits_are_noticed) {
     assert_int_equal(setenv("LS_CPU_DROP_WAIT", "forgotten", 1), 0);
     struct devices devices = open_devices("shuffle:3");
     random_state = 88172645463325252u;
@@ -128,8 +123,7 @@ static void dropped_waits_are_noticed(void **state) {
 }
 
 /* Two tasks that nothing orders: some seed runs the first one first, another seed the second. */
-static void seeds_find_both_orders(void **state) {
-    (void)state;
+TEST_IN(scratch, seeds_find_both_orders) {
     int second_first = 0;
     for (int seed = 0; seed < 32; seed++) {
         char mode[32];
@@ -176,8 +170,7 @@ static ls_status come_after(const void *argument) {
 }
 
 /* As the collectives of a group inside this process do; one thread waits for all of it. */
-static void tasks_that_meet_each_other_come_to_an_end(void **state) {
-    (void)state;
+TEST_IN(scratch, tasks_that_meet_each_other_come_to_an_end) {
     for (int seed = 0; seed < 20; seed++) {
         char mode[32];
         snprintf(mode, sizeof mode, "shuffle:%d", seed);
@@ -195,16 +188,4 @@ static void tasks_that_meet_each_other_come_to_an_end(void **state) {
         assert_int_equal(atomic_load(&meeting.after), 3 * DEVICE_COUNT);
         close_devices(&devices);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(declared_order_is_kept),
-        TEST(dropped_waits_are_noticed),
-        TEST(seeds_find_both_orders),
-        TEST(tasks_that_meet_each_other_come_to_an_end),
-    };
-    return cmocka_run_group_tests_name("order", tests, NULL, NULL);
 }

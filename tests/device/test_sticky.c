@@ -4,13 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 #include "tests/device/tasks.h"
 
@@ -82,15 +79,9 @@ static void check_refusal(struct devices *devices) {
     ls_event_destroy(recorded);
 }
 
-static void what_is_refused_sticks_to_its_device(void **state) {
-    (void)state;
-    in_every_mode(check_refusal);
-}
+TEST_IN(scratch, what_is_refused_sticks_to_its_device) { in_every_mode(check_refusal); }
 
-static void a_failure_poisons_the_device_until_it_is_synchronised(void **state) {
-    (void)state;
-    in_every_mode(check_failure);
-}
+TEST_IN(scratch, a_failure_poisons_the_device_until_it_is_synchronised) { in_every_mode(check_failure); }
 
 struct blocked {
     ls_flag *gate;
@@ -102,8 +93,7 @@ static ls_status blocked_task(const void *argument) {
     return LS_OK;
 }
 
-static void waits_have_a_deadline(void **state) {
-    (void)state;
+TEST_IN(scratch, waits_have_a_deadline) {
     ls_set_wait_timeout_s(0.2);
     struct devices devices = open_devices("threads");
     ls_stream *copy = stream_of(&devices, 0, LS_STREAM_COPY), *compute = stream_of(&devices, 1, LS_STREAM_COMPUTE);
@@ -137,8 +127,7 @@ static void waits_have_a_deadline(void **state) {
 }
 
 /* The worker hangs, and its queue, which ends somewhere, runs full. */
-static void a_queue_that_stays_full_poisons_its_device(void **state) {
-    (void)state;
+TEST_IN(scratch, a_queue_that_stays_full_poisons_its_device) {
     ls_set_wait_timeout_s(0.1);
     struct devices devices = open_devices("threads");
     ls_device *device = devices.device[0];
@@ -159,16 +148,4 @@ static void a_queue_that_stays_full_poisons_its_device(void **state) {
     all_done(&devices);
     assert_int_equal(skipped, 1);
     close_devices(&devices);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_refused_sticks_to_its_device),
-        TEST(a_failure_poisons_the_device_until_it_is_synchronised),
-        TEST(waits_have_a_deadline),
-        TEST(a_queue_that_stays_full_poisons_its_device),
-    };
-    return cmocka_run_group_tests_name("sticky errors", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* What streams tell the probes, and what becomes of it: a small sequence of work by hand, however the streams run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/base/probe.h"
 #include "common/trace/resolve.h"
 #include "kernels/kernels.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 #include "tests/trace/happens_before.h"
 
@@ -233,14 +227,10 @@ static void check_sequence(struct devices *devices) {
     sequence_close(&s);
 }
 
-static void test_sequence_in_every_mode(void **state) {
-    (void)state;
-    in_every_mode(check_sequence);
-}
+TEST(test_sequence_in_every_mode) { in_every_mode(check_sequence); }
 
 /* A queue that is long, so that the worker is behind: the numbers still tell which run is whose. */
-static void test_long_queue_keeps_its_numbers(void **state) {
-    (void)state;
+TEST(test_long_queue_keeps_its_numbers) {
     enum { TASKS = 3000 };
     struct devices devices = open_devices("threads");
     ls_stream *copy = stream_of(&devices, 0, LS_STREAM_COPY);
@@ -255,12 +245,4 @@ static void test_long_queue_keeps_its_numbers(void **state) {
     for (int i = 0; i < TASKS; i++) assert_int_equal(find(LS_PROBE_LAUNCH, "many", i)->number, first + (uint32_t)i);
     ls_probe_drop();
     close_devices(&devices);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequence_in_every_mode),
-        cmocka_unit_test(test_long_queue_keeps_its_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/device/modes.h"
 #include "tests/device/tasks.h"
 
@@ -61,10 +58,7 @@ static void check_order_within_streams(struct devices *devices) {
     }
 }
 
-static void order_within_streams(void **state) {
-    (void)state;
-    in_every_mode(check_order_within_streams);
-}
+TEST_IN(scratch, order_within_streams) { in_every_mode(check_order_within_streams); }
 
 /* --- order across streams ---------------------------------------------------------------------------------------- */
 
@@ -88,10 +82,7 @@ static void check_hand_over(struct devices *devices) {
     ls_event_destroy(empty);
 }
 
-static void hand_over(void **state) {
-    (void)state;
-    in_every_mode(check_hand_over);
-}
+TEST_IN(scratch, hand_over) { in_every_mode(check_hand_over); }
 
 static void check_never_recorded(struct devices *devices) {
     ls_event *never = new_event("never");
@@ -105,10 +96,7 @@ static void check_never_recorded(struct devices *devices) {
     ls_event_destroy(NULL);
 }
 
-static void waiting_for_an_event_that_was_never_recorded_does_nothing(void **state) {
-    (void)state;
-    in_every_mode(check_never_recorded);
-}
+TEST_IN(scratch, waiting_for_an_event_that_was_never_recorded_does_nothing) { in_every_mode(check_never_recorded); }
 
 /* A wait refers to the latest record at the time of the call: not to an earlier one, and not to a later one. */
 static void check_latest_record(struct devices *devices) {
@@ -138,10 +126,7 @@ static void check_latest_record(struct devices *devices) {
     ls_event_destroy(back);
 }
 
-static void a_wait_refers_to_the_latest_record(void **state) {
-    (void)state;
-    in_every_mode(check_latest_record);
-}
+TEST_IN(scratch, a_wait_refers_to_the_latest_record) { in_every_mode(check_latest_record); }
 
 /* An event that is recorded on a slow stream and then on a quick one: waits for either see what came before it. */
 static void check_event_that_moves(struct devices *devices) {
@@ -168,10 +153,7 @@ static void check_event_that_moves(struct devices *devices) {
     ls_event_destroy(event);
 }
 
-static void an_event_may_be_recorded_on_several_streams(void **state) {
-    (void)state;
-    in_every_mode(check_event_that_moves);
-}
+TEST_IN(scratch, an_event_may_be_recorded_on_several_streams) { in_every_mode(check_event_that_moves); }
 
 static void check_host_waits(struct devices *devices) {
     ls_stream *comm = stream_of(devices, 1, LS_STREAM_COMM);
@@ -189,10 +171,7 @@ static void check_host_waits(struct devices *devices) {
     ls_event_destroy(event);
 }
 
-static void the_host_waits_for_events_and_streams(void **state) {
-    (void)state;
-    in_every_mode(check_host_waits);
-}
+TEST_IN(scratch, the_host_waits_for_events_and_streams) { in_every_mode(check_host_waits); }
 
 /* --- copies ------------------------------------------------------------------------------------------------------ */
 
@@ -224,22 +203,4 @@ static void check_copies(struct devices *devices) {
     ls_event_destroy(crossed);
 }
 
-static void copies_run_in_stream_order(void **state) {
-    (void)state;
-    in_every_mode(check_copies);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(order_within_streams),
-        TEST(hand_over),
-        TEST(waiting_for_an_event_that_was_never_recorded_does_nothing),
-        TEST(a_wait_refers_to_the_latest_record),
-        TEST(an_event_may_be_recorded_on_several_streams),
-        TEST(the_host_waits_for_events_and_streams),
-        TEST(copies_run_in_stream_order),
-    };
-    return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
-}
+TEST_IN(scratch, copies_run_in_stream_order) { in_every_mode(check_copies); }

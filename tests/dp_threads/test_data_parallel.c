@@ -1,12 +1,5 @@
 /* DataParallel as users see it: who works on what, what is refused, and what a failing replica looks like. That its
  * bits are right is shown in tests/parallel. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 #include "dp_threads/dp.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/parallel/plan.h"
 
@@ -73,8 +67,7 @@ static void expect_active(const struct job *job, int active) {
     }
 }
 
-static void nine_samples_on_four_devices_use_three(void **state) {
-    (void)state;
+TEST(nine_samples_on_four_devices_use_three) {
     struct job job;
     job_open(&job, make("mlp:8,4", 4, 9, 9));
     job_step(&job, 0);
@@ -82,8 +75,7 @@ static void nine_samples_on_four_devices_use_three(void **state) {
     job_close(&job);
 }
 
-static void the_last_batch_may_be_shorter(void **state) {
-    (void)state;
+TEST(the_last_batch_may_be_shorter) {
     struct job job;
     job_open(&job, make("mlp:8,4", 8, 64, 64 + 28)); /* 8 each, then 4 each on seven */
     assert_int_equal(job.samples.batches[1].count, 28);
@@ -96,8 +88,7 @@ static void the_last_batch_may_be_shorter(void **state) {
 }
 
 /* Bytes as the essays count them. */
-static void the_bytes_of_each_phase_are_counted(void **state) {
-    (void)state;
+TEST(the_bytes_of_each_phase_are_counted) {
     struct job job;
     job_open(&job, make("mlp:8,4", 2, 10, 10));
     job_step(&job, 0);
@@ -119,8 +110,7 @@ static void the_bytes_of_each_phase_are_counted(void **state) {
 
 /* --- results ----------------------------------------------------------------------------------------------------- */
 
-static void the_output_device_does_not_change_the_bits(void **state) {
-    (void)state;
+TEST(the_output_device_does_not_change_the_bits) {
     uint64_t weights[3][2], whole[3][2];
     double losses[3][2];
     for (int output = 0; output < 3; output++) {
@@ -142,8 +132,7 @@ static void the_output_device_does_not_change_the_bits(void **state) {
     }
 }
 
-static void batch_norm_keeps_the_statistics_of_the_first_piece(void **state) {
-    (void)state;
+TEST(batch_norm_keeps_the_statistics_of_the_first_piece) {
     struct job job;
     job_open(&job, make("convnet", 3, 8, 8)); /* 3 3 2 */
     ls_device *device = open_device(5);
@@ -160,8 +149,7 @@ static void batch_norm_keeps_the_statistics_of_the_first_piece(void **state) {
     job_close(&job);
 }
 
-static void synchronised_batch_norm_keeps_the_statistics_of_the_batch(void **state) {
-    (void)state;
+TEST(synchronised_batch_norm_keeps_the_statistics_of_the_batch) {
     struct plan plan = make("convnet", 3, 8, 8); /* 3 3 2 */
     plan.sync_bn = true;
     struct job job;
@@ -198,8 +186,7 @@ static void expect_refused(ls_device **devices, ls_model *module, dp_options opt
     scratch_expect_error(text, another);
 }
 
-static void what_cannot_work_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_cannot_work_is_refused) {
     ls_device *devices[] = {open_device(3), open_device(7), open_device(2)};
     ls_model *module;
     assert_int_equal(ls_model_create(&module, devices[1], "mlp:8,4", 8, LS_FP32), LS_OK);
@@ -223,8 +210,7 @@ static void what_cannot_work_is_refused(void **state) {
 }
 
 /* Whichever of device 1's allocations fails, nothing stays behind on either. */
-static void too_little_memory_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST_IN(scratch, too_little_memory_leaves_nothing_behind) {
     ls_status status = LS_ERR_NO_MEMORY;
     int failures = 0;
     for (size_t capacity = 1000; status != LS_OK; capacity += 1000) {
@@ -274,8 +260,7 @@ static void expect_failing_step(struct job *job, ls_status status, const char *e
     (void)session_synchronize(&job->session);
 }
 
-static void a_failing_stream_names_replica_and_device(void **state) {
-    (void)state;
+TEST(a_failing_stream_names_replica_and_device) {
     struct job job;
     job_open(&job, make("mlp:8,4", 3, 9, 18));
     ls_stream *stream = ls_device_stream(job.session.devices[1], LS_STREAM_COMPUTE);
@@ -285,8 +270,7 @@ static void a_failing_stream_names_replica_and_device(void **state) {
     job_close(&job);
 }
 
-static void the_first_of_several_failing_replicas_wins(void **state) {
-    (void)state;
+TEST(the_first_of_several_failing_replicas_wins) {
     struct job job;
     job_open(&job, make("mlp:8,4", 4, 8, 16));
     struct dp *dp = dp_of(job.session.parallel);
@@ -302,8 +286,7 @@ static void the_first_of_several_failing_replicas_wins(void **state) {
 
 /* A replica that fails before batch norm, where the others wait for it, ends the step at once and is the one that is
  * named; the group is of no use after that. */
-static void a_failing_replica_does_not_keep_the_others_waiting(void **state) {
-    (void)state;
+TEST(a_failing_replica_does_not_keep_the_others_waiting) {
     double timeout_s = ls_wait_timeout_s();
     ls_set_wait_timeout_s(20);
     for (int failing = 1; failing < 3; failing++) {
@@ -326,8 +309,7 @@ static void a_failing_replica_does_not_keep_the_others_waiting(void **state) {
 }
 
 /* The same on the way back, in the hook of the last layer, whose gradients come before those of batch norm. */
-static void a_replica_that_fails_in_backward_does_not_either(void **state) {
-    (void)state;
+TEST(a_replica_that_fails_in_backward_does_not_either) {
     struct plan plan = make("convnet", 4, 9, 18); /* 3 3 3 0: the replica without a piece waits, too */
     plan.sync_bn = true;
     struct job job;
@@ -339,24 +321,4 @@ static void a_replica_that_fails_in_backward_does_not_either(void **state) {
     expect_failing_step(&job, LS_ERR_PEER, NULL);
     assert_true(ls_now_us() - begin_us < 10e6);
     job_close(&job);
-}
-
-#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nine_samples_on_four_devices_use_three),
-        cmocka_unit_test(the_last_batch_may_be_shorter),
-        cmocka_unit_test(the_bytes_of_each_phase_are_counted),
-        cmocka_unit_test(the_output_device_does_not_change_the_bits),
-        cmocka_unit_test(batch_norm_keeps_the_statistics_of_the_first_piece),
-        with_errors(what_cannot_work_is_refused),
-        with_errors(too_little_memory_leaves_nothing_behind),
-        cmocka_unit_test(a_failing_stream_names_replica_and_device),
-        cmocka_unit_test(the_first_of_several_failing_replicas_wins),
-        cmocka_unit_test(a_failing_replica_does_not_keep_the_others_waiting),
-        cmocka_unit_test(a_replica_that_fails_in_backward_does_not_either),
-        cmocka_unit_test(synchronised_batch_norm_keeps_the_statistics_of_the_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* What lies between two micro-batches of a step, where no update of the parameters holds everybody back. That results
  * and bytes are right is shown in tests/parallel/test_accumulate.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "dp_threads/dp.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 static ls_status do_nothing(const void *arguments) {
@@ -17,8 +11,7 @@ static ls_status do_nothing(const void *arguments) {
 
 /* Where a replica's outputs go may lie another one's gradient of the micro-batch before: it is read first, however far
  * that one is behind. Random orders of whole steps hardly ever come across this one. */
-static void outputs_do_not_overtake_the_gradients_before_them(void **state) {
-    (void)state;
+TEST(outputs_do_not_overtake_the_gradients_before_them) {
     struct plan plan = {.mode = MODE_DP, .devices = 2, .model = "mlp:8,4", .batch = 8, .accumulate = 2};
     plan.output_device = 1;
     plan.streams = "shuffle:1";
@@ -49,8 +42,7 @@ static void outputs_do_not_overtake_the_gradients_before_them(void **state) {
 }
 
 /* 5 samples on 4 devices are 2 2 1, but 4 are 1 1 1 1: in a step with several micro-batches all replicas go along. */
-static void every_replica_goes_through_every_micro_batch(void **state) {
-    (void)state;
+TEST(every_replica_goes_through_every_micro_batch) {
     struct plan plan = {.mode = MODE_DP, .devices = 4, .model = "mlp:8,4", .batch = 9, .samples = 9, .steps = 1};
     plan.optimizer = ls_optimizer_defaults(LS_SGD);
     for (plan.accumulate = 1; plan.accumulate <= 2; plan.accumulate++) {
@@ -65,12 +57,4 @@ static void every_replica_goes_through_every_micro_batch(void **state) {
         samples_free(&samples);
         session_close(&session);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_do_not_overtake_the_gradients_before_them),
-        cmocka_unit_test(every_replica_goes_through_every_micro_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

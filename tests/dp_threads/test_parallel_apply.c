@@ -1,12 +1,5 @@
 /* The hand-over of work to one thread per device. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,6 +9,7 @@
 #include "common/base/log.h"
 #include "dp_threads/parallel_apply.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/nn/models.h"
 
@@ -60,8 +54,7 @@ static dp_workers *start(void) {
     return workers;
 }
 
-static void each_replica_runs_once_in_its_thread(void **state) {
-    (void)state;
+TEST_CASE(each_replica_runs_once_in_its_thread) {
     dp_workers *workers = start();
     struct work first = {.sum = 1}, second = {.sum = 1};
     assert_int_equal(dp_parallel_apply(workers, COUNT, replica, &first), LS_OK);
@@ -76,8 +69,7 @@ static void each_replica_runs_once_in_its_thread(void **state) {
     dp_workers_destroy(workers);
 }
 
-static void fewer_replicas_leave_the_others_alone(void **state) {
-    (void)state;
+TEST_CASE(fewer_replicas_leave_the_others_alone) {
     dp_workers *workers = start();
     for (int replicas = 1; replicas <= COUNT; replicas++) {
         struct work work = {.sum = 1};
@@ -88,8 +80,7 @@ static void fewer_replicas_leave_the_others_alone(void **state) {
 }
 
 /* What the caller wrote is seen by the replicas, and what they wrote by the caller, call after call. */
-static void memory_is_handed_over_with_the_work(void **state) {
-    (void)state;
+TEST_CASE(memory_is_handed_over_with_the_work) {
     dp_workers *workers = start();
     struct work work = {0};
     int64_t total = 0;
@@ -116,8 +107,7 @@ static void expect_report(struct work *work, ls_status status, const char *expec
     dp_workers_destroy(workers);
 }
 
-static void the_first_failing_replica_is_reported(void **state) {
-    (void)state;
+TEST_CASE(the_first_failing_replica_is_reported) {
     ls_log_init("test", -1, false);
     struct work one = {.answers = {LS_OK, LS_OK, LS_ERR_IO, LS_OK}};
     expect_report(&one, LS_ERR_IO, "test: error: replica 2 on device 12: trouble number 2\n");
@@ -130,8 +120,7 @@ static void the_first_failing_replica_is_reported(void **state) {
     expect_report(&victims, LS_ERR_IO, "test: error: replica 2 on device 12: trouble number 2\n");
 }
 
-static void a_silent_failure_gets_its_status_as_text(void **state) {
-    (void)state;
+TEST_CASE(a_silent_failure_gets_its_status_as_text) {
     struct work work = {.answers = {LS_OK, LS_OK, LS_OK, LS_ERR_NO_MEMORY}, .silent = true};
     expect_report(&work, LS_ERR_NO_MEMORY, "test: error: replica 3 on device 13: out of memory\n");
 }
@@ -163,8 +152,7 @@ static int run_hanging(void *argument) {
     return status == LS_ERR_TIMEOUT ? 0 : 3;
 }
 
-static void a_replica_that_hangs_is_named_at_the_deadline(void **state) {
-    (void)state;
+TEST_CASE(a_replica_that_hangs_is_named_at_the_deadline) {
     ls_log_init("test", -1, false);
     assert_int_equal(finish_child(start_child(run_hanging, NULL)), 0);
 }

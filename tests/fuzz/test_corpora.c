@@ -1,18 +1,12 @@
 /* The kept corpora of the fuzz targets, replayed without libFuzzer: what once broke a reader, or led it to a place of
  * its own, does no harm. `make fuzz` looks for more. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/fuzz/targets/targets.h"
 
 /* Every file of a corpus, and each of its beginnings of some lengths. */

@@ -5,10 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +17,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/transplant.h"
 

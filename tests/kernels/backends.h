@@ -31,9 +31,9 @@ struct kernel_test {
     void (*run)(void **state);
     unsigned where;
 };
-#define TEST(name)                                                                                                     \
+#define ROW(name)                                                                                                      \
     { #name, name, EVERYWHERE }
-#define TEST_ON(where, name)                                                                                           \
+#define ROW_ON(where, name)                                                                                            \
     { #name, name, where }
 
 /* Runs all tests on all back-ends ("gemm@fast") and returns how many failed. The environment's LS_BACKEND names the only

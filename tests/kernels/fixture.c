@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <search.h>
 #include <stdio.h>
@@ -14,6 +10,7 @@
 #include <string.h>
 
 #include "common/checkpoint/safetensors.h"
+#include "tests/base/test.h"
 #include "tests/kernels/fixture.h"
 
 struct block {

@@ -6,15 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/batchnorm_runs.h"
 
 /* --- the formulas, in double -------------------------------------------------------------------------------------- */
@@ -103,8 +100,7 @@ static void check(struct ls_batchnorm_shape s, bool accumulate) {
     kernel_expect_close("dx", piece.dx, whole.dx, whole.count, 1e-6, 1e-6);
 }
 
-static void formulas(void **state) {
-    (void)state;
+TEST_CASE(formulas) {
     static const int shapes[][3] = {/* batch, channels, plane */
                                     {2, 1, 1},   {4, 3, 1},   {1, 3, 50},  {3, 2, 16},   {4, 3, 33}, {7, 4, 33},
                                     {33, 5, 49}, {2, 3, 784}, {5, 1, 999}, {40, 2, 196}, {3, 300, 4}};
@@ -117,16 +113,14 @@ static void formulas(void **state) {
 
 /* As many slices as there may be, each of several groups, by fours and one by one; and as many channels as leave one
  * slice to each. */
-static void large_ones(void **state) {
-    (void)state;
+TEST_CASE(large_ones) {
     check(batchnorm_shape(5, 1, 420004, true, LS_FP32), false);
     check(batchnorm_shape(3, 1, 700003, false, LS_FP32), false);
     check(batchnorm_shape(2, 1100, 100, true, LS_FP32), false);
 }
 
 /* With the running statistics, which are not those of the batch. */
-static void evaluation(void **state) {
-    (void)state;
+TEST_CASE(evaluation) {
     for (int relu = 0; relu < 2; relu++) {
         struct batchnorm b = batchnorm_make(batchnorm_shape(4, 3, 33, relu, LS_FP32), 3, false);
         memcpy(b.mean, b.running_mean, b.channels * sizeof *b.mean);
@@ -143,8 +137,7 @@ static void evaluation(void **state) {
 }
 
 /* A mean that is large beside the deviations must not swallow them. */
-static void far_from_zero(void **state) {
-    (void)state;
+TEST_CASE(far_from_zero) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(9, 2, 1000, false, LS_FP32), 1000, false);
     struct reference r = {.y = calloc(b.count, sizeof(double)), .dx = calloc(b.count, sizeof(double))};
     assert_true(r.y && r.dx);
@@ -243,8 +236,7 @@ static void check_split(struct split split, int plane, bool relu) {
     kernel_expect_close("dbeta", pieces.dbeta, whole.dbeta, 3, 1e-6, 1e-5);
 }
 
-static void pieces_are_the_whole_batch(void **state) {
-    (void)state;
+TEST_CASE(pieces_are_the_whole_batch) {
     static const int planes[] = {1, 2, 7, 16, 33};
     static const struct split splits[] = {
         {1, {4}}, {2, {2, 2}}, {2, {3, 1}}, {3, {3, 3, 2}}, {4, {3, 3, 3, 0}}, {5, {0, 2, 0, 3, 0}}, {3, {0, 0, 4}},
@@ -258,8 +250,7 @@ static void pieces_are_the_whole_batch(void **state) {
 }
 
 /* On one device that would be refused; what counts is the number of values over all ranks. */
-static void one_value_per_channel_is_enough_on_each_of_two_ranks(void **state) {
-    (void)state;
+TEST_CASE(one_value_per_channel_is_enough_on_each_of_two_ranks) {
     for (int relu = 0; relu < 2; relu++) {
         check_split((struct split){2, {1, 1}}, 1, relu);
         check_split((struct split){3, {1, 0, 1}}, 1, relu);
@@ -267,8 +258,7 @@ static void one_value_per_channel_is_enough_on_each_of_two_ranks(void **state) {
     }
 }
 
-static void sums_accumulate_in_the_gradients_only(void **state) {
-    (void)state;
+TEST_CASE(sums_accumulate_in_the_gradients_only) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(4, 3, 9, true, LS_FP32), 3, false);
     assert_int_equal(batchnorm_train(&b) | batchnorm_sums(&b), LS_OK);
     float *first = kernel_copy(b.sums, 6);
@@ -280,8 +270,7 @@ static void sums_accumulate_in_the_gradients_only(void **state) {
     }
 }
 
-static void dx_may_take_the_place_of_dy(void **state) {
-    (void)state;
+TEST_CASE(dx_may_take_the_place_of_dy) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(4, 3, 33, true, LS_FP32), 3, false);
     assert_int_equal(batchnorm_train(&b) | batchnorm_backward(&b), LS_OK); /* in place */
     float *dx = kernel_floats(b.count), *dy = kernel_copy(b.dy, b.count);
@@ -299,8 +288,7 @@ static void dx_may_take_the_place_of_dy(void **state) {
 /* --- too few values ----------------------------------------------------------------------------------------------- */
 
 /* A rank without samples adds nothing. */
-static void an_empty_batch(void **state) {
-    (void)state;
+TEST_CASE(an_empty_batch) {
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         struct ls_batchnorm_shape s = batchnorm_shape(0, 3, 5, true, LS_FP32);
         struct batchnorm b = batchnorm_make(s, 0, accumulate), before = batchnorm_make(s, 0, accumulate);
@@ -323,16 +311,14 @@ static void an_empty_batch(void **state) {
     }
 }
 
-static void one_value_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(one_value_is_an_error) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(1, 2, 1, false, LS_FP32), 0, false);
     assert_int_equal(batchnorm_train(&b), LS_ERR_INVALID);
     scratch_expect_error("more than one value per channel", "this batch has 1");
 }
 
 /* A GPU learns that only while it runs: the host hears of it when it waits. */
-static void one_value_over_all_ranks_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(one_value_over_all_ranks_is_an_error) {
     static const int channels[] = {3, 300};
     for (int i = 0; i < 2; i++) {
         struct ls_batchnorm_shape s = batchnorm_shape(1, channels[i], 1, false, LS_FP32), none = s;
@@ -353,8 +339,7 @@ static void one_value_over_all_ranks_is_an_error(void **state) {
 }
 
 /* The lane's scratch memory bounds the channels. */
-static void too_many_channels_are_an_error(void **state) {
-    (void)state;
+TEST_CASE(too_many_channels_are_an_error) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(2, 300000, 1, false, LS_FP32), 0, false);
     assert_int_equal(batchnorm_train(&b), LS_ERR_UNSUPPORTED);
     scratch_expect_error("batchnorm_train of 300000 channels", "room for 262144");
@@ -362,18 +347,18 @@ static void too_many_channels_are_an_error(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(formulas),
-        TEST_ON(ON_FAST, large_ones),
-        TEST(evaluation),
-        TEST(far_from_zero),
-        TEST_ON(EACH_ONCE, pieces_are_the_whole_batch),
-        TEST(one_value_per_channel_is_enough_on_each_of_two_ranks),
-        TEST(sums_accumulate_in_the_gradients_only),
-        TEST(dx_may_take_the_place_of_dy),
-        TEST(an_empty_batch),
-        TEST(one_value_is_an_error),
-        TEST(one_value_over_all_ranks_is_an_error),
-        TEST_ON(ON_FAST, too_many_channels_are_an_error),
+        ROW(formulas),
+        ROW_ON(ON_FAST, large_ones),
+        ROW(evaluation),
+        ROW(far_from_zero),
+        ROW_ON(EACH_ONCE, pieces_are_the_whole_batch),
+        ROW(one_value_per_channel_is_enough_on_each_of_two_ranks),
+        ROW(sums_accumulate_in_the_gradients_only),
+        ROW(dx_may_take_the_place_of_dy),
+        ROW(an_empty_batch),
+        ROW(one_value_is_an_error),
+        ROW(one_value_over_all_ranks_is_an_error),
+        ROW_ON(ON_FAST, too_many_channels_are_an_error),
     };
     return RUN_EVERYWHERE("batch norm", tests);
 }

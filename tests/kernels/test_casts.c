@@ -3,14 +3,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 static const ls_dtype halves[] = {LS_FP16, LS_BF16};
@@ -34,8 +31,7 @@ static uint16_t *cast_down(ls_dtype to, const float *x, size_t count) {
 }
 
 /* Whatever way the loop takes to an element: in a long row, in a short one, at the end of either. */
-static void casts_of_every_half(void **state) {
-    (void)state;
+TEST_CASE(casts_of_every_half) {
     for (int d = 0; d < 2; d++) {
         uint16_t *all = kernel_elements(halves[d], PATTERNS);
         for (int i = 0; i < PATTERNS; i++) all[i] = (uint16_t)i;
@@ -52,8 +48,7 @@ static void casts_of_every_half(void **state) {
 }
 
 /* Those whose rounding is near a tie, and NaNs of every kind. */
-static void casts_of_floats_of_every_exponent(void **state) {
-    (void)state;
+TEST_CASE(casts_of_floats_of_every_exponent) {
     static const uint32_t ends[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
     for (size_t i = 0; i < 2 * sizeof ends / sizeof *ends; i++) {
         float *x = kernel_floats(PATTERNS);
@@ -70,8 +65,7 @@ static double next_above(ls_dtype dtype, const float *all, int i) {
 }
 
 /* Midway between two neighbours a float goes to the even one, beside that to the nearer one. */
-static void casts_round_to_nearest_even(void **state) {
-    (void)state;
+TEST_CASE(casts_round_to_nearest_even) {
     for (int d = 0; d < 2; d++) {
         int finite = infinity_of(halves[d]);
         uint16_t *all = kernel_elements(halves[d], PATTERNS), *want = kernel_elements(halves[d], 8 * PATTERNS);
@@ -91,8 +85,7 @@ static void casts_round_to_nearest_even(void **state) {
     }
 }
 
-static void special_casts(void **state) {
-    (void)state;
+TEST_CASE(special_casts) {
     const float *x = kernel_copy((float[]){70000, -70000, 1e-8f, -1e-8f, NAN, -INFINITY, 3.4e38f, 6e-8f, 1e-40f}, 9);
     const float *fp16 = kernel_widened(LS_FP16, cast_down(LS_FP16, x, 9), 9);
     const float *bf16 = kernel_widened(LS_BF16, cast_down(LS_BF16, x, 9), 9);
@@ -103,8 +96,7 @@ static void special_casts(void **state) {
     kernel_expect_elements("fp32 to fp32", LS_FP32, cast_down(LS_FP32, x, 9), x, 9);
 }
 
-static void casts_that_are_errors(void **state) {
-    (void)state;
+TEST_CASE(casts_that_are_errors) {
     static const struct {
         ls_dtype to, from;
     } bad[] = {{LS_FP16, LS_BF16}, {LS_FP16, LS_FP16}, {LS_FP32, LS_INT32}, {LS_INT64, LS_FP32}};
@@ -120,8 +112,7 @@ static void casts_that_are_errors(void **state) {
 }
 
 /* PyTorch's fp16_compress_hook; with two ranks what has overflowed stays so, because it is divided afterwards. */
-static void cast_divide(void **state) {
-    (void)state;
+TEST_CASE(cast_divide) {
     const float *x = kernel_copy((float[]){1e-8f, 1.0001f, 70000, 3.14159f, NAN}, 5),
                 golden[] = {0, 1, INFINITY, 3.140625f};
     uint16_t *y = kernel_elements(LS_FP16, 5);
@@ -150,8 +141,7 @@ static void cast_divide(void **state) {
 }
 
 /* An average is rounded before it is divided, and after: 65520 is infinite at once, and the last one is not x / 3. */
-static void averages_are_rounded_twice(void **state) {
-    (void)state;
+TEST_CASE(averages_are_rounded_twice) {
     static const float x[][5] = {{65520, 65519, -65520, NAN, 0x1.001p0f}, {65520, 65519, -0x1p-133f, NAN, 0x1.011p0f}};
     static const float want[][5] = {{INFINITY, 21840, -INFINITY, NAN, 0x1.554p-2f},
                                     {21888, 21888, -0.0f, NAN, 0x1.58p-2f}};
@@ -166,10 +156,10 @@ static void averages_are_rounded_twice(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(casts_of_every_half),         TEST(casts_of_floats_of_every_exponent),
-        TEST(casts_round_to_nearest_even), TEST(special_casts),
-        TEST(casts_that_are_errors),       TEST(cast_divide),
-        TEST(averages_are_rounded_twice),
+        ROW(casts_of_every_half),         ROW(casts_of_floats_of_every_exponent),
+        ROW(casts_round_to_nearest_even), ROW(special_casts),
+        ROW(casts_that_are_errors),       ROW(cast_divide),
+        ROW(averages_are_rounded_twice),
     };
     return RUN_EVERYWHERE("casts", tests);
 }

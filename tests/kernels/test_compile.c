@@ -1,16 +1,10 @@
 /* kernels/cuda/compile.sh: a build fails on kernels that spill registers or want too much shared memory, and says so in
  * one line for each. The compiler is a script that says what ptxas would. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -40,14 +34,12 @@ static void expect(const char *said, int status, int expected_status, const char
                  expected);
 }
 
-static void good_kernels_are_quiet(void **state) {
-    (void)state;
+TEST_IN(programs, good_kernels_are_quiet) {
     expect(GOOD, 0, 0, "");
     expect("", 0, 0, ""); /* a file without kernels */
 }
 
-static void spills_fail(void **state) {
-    (void)state;
+TEST_IN(programs, spills_fail) {
     expect(GOOD KERNEL("_ZN38_GLOBAL__N__32449445_8_some_cu__Z2goPf4hugeILi3E6__halfEEvPT0_i", "sm_90", "816", "880",
                        "") GOOD,
            0, 1,
@@ -57,8 +49,7 @@ static void spills_fail(void **state) {
            "kernels/cuda/some.cu: kernel low (sm_75) spills registers: 0 bytes of stores and 4 of loads\n");
 }
 
-static void too_much_shared_memory_fails(void **state) {
-    (void)state;
+TEST_IN(programs, too_much_shared_memory_fails) {
     static const char line[] =
         "kernels/cuda/some.cu: kernel fat (sm_90) has 49156 bytes of static shared memory; 49152 are the most\n";
     expect(GOOD KERNEL("_Z3fatPf", "sm_90", "0", "0", "49156 bytes smem, "), 0, 1, line);
@@ -69,15 +60,13 @@ static void too_much_shared_memory_fails(void **state) {
 }
 
 /* What else the compiler says is passed on, and its exit status is the build's. */
-static void other_errors_are_passed_on(void **state) {
-    (void)state;
+TEST_IN(programs, other_errors_are_passed_on) {
     expect("some.cu(3): error: expected a \";\"\n", 2, 2, "some.cu(3): error: expected a \";\"\n");
     expect("ptxas warning : Too big maxrregcount value\n" GOOD, 0, 0, "ptxas warning : Too big maxrregcount value\n");
 }
 
 /* A ptxas with other words must not pass for one that has found nothing. */
-static void unknown_figures_fail(void **state) {
-    (void)state;
+TEST_IN(programs, unknown_figures_fail) {
     compile("ptxas info    : Compiling entry function '_Z4goodPf' for 'sm_90'\n"
             "    spilled: 0\n"
             "ptxas info    : Used 10 registers\n",
@@ -85,12 +74,4 @@ static void unknown_figures_fail(void **state) {
     assert_int_equal(p.status, 1);
     assert_non_null(strstr(p.err_text, "described 1 kernels, not in the way that compile.sh can read"));
     assert_int_equal(program_run(&p, "/bin/sh kernels/cuda/compile.sh some.cu /bin/true"), 1);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {TEST(good_kernels_are_quiet), TEST(spills_fail),
-                                       TEST(too_much_shared_memory_fails), TEST(other_errors_are_passed_on),
-                                       TEST(unknown_figures_fail)};
-    return cmocka_run_group_tests_name("compile", tests, NULL, NULL);
 }

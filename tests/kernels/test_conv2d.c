@@ -5,16 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/cuda/conv2d_plan.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/backends.h"
 
@@ -205,26 +202,18 @@ static void check_all(const int (*shapes)[9], size_t count) {
         for (int turn = 0; turn < 4; turn++) check(shape_of(shapes[i]), types[turn], (int)i + turn);
 }
 
-static void direct(void **state) {
-    (void)state;
-    check_all(direct_shapes, COUNT(direct_shapes));
-}
+TEST_CASE(direct) { check_all(direct_shapes, COUNT(direct_shapes)); }
 
-static void large_direct(void **state) {
-    (void)state;
+TEST_CASE(large_direct) {
     for (size_t i = 0; i < COUNT(large_direct_shapes); i++) {
         check(shape_of(large_direct_shapes[i]), LS_FP32, (int)i);
         check(shape_of(large_direct_shapes[i]), types[1 + i % 2], (int)i + 1);
     }
 }
 
-static void unfolded(void **state) {
-    (void)state;
-    check_all(unfolded_shapes, COUNT(unfolded_shapes));
-}
+TEST_CASE(unfolded) { check_all(unfolded_shapes, COUNT(unfolded_shapes)); }
 
-static void random_shapes(void **state) {
-    (void)state;
+TEST_CASE(random_shapes) {
     static const int batches[] = {1, 2, 7, 33, 0};
     uint64_t x = 88172645463325252u;
     for (int i = 0; i < 240; i++) {
@@ -267,16 +256,14 @@ static void check_rounding(const int *shape, ls_dtype dtype) {
     kernel_expect_same("dx", half.dx, kernel_rounded(dtype, wide.dx, z.x), z.x * sizeof(uint16_t));
 }
 
-static void halves_are_floats_rounded_once(void **state) {
-    (void)state;
+TEST_CASE(halves_are_floats_rounded_once) {
     for (size_t i = 0; i < COUNT(direct_shapes); i += 2) check_rounding(direct_shapes[i], types[1 + i / 2 % 2]);
     for (size_t i = 0; i < COUNT(large_direct_shapes); i += 2)
         check_rounding(large_direct_shapes[i], types[1 + i / 2 % 2]);
 }
 
 /* More samples than are unfolded at a time: 61 in two pieces, the second one smaller (test_conv2d_plans.c). */
-static void a_batch_in_pieces(void **state) {
-    (void)state;
+TEST_CASE(a_batch_in_pieces) {
     for (int t = 0; t < 2; t++) {
         struct ls_conv2d_shape s = {61, 64, 16, 16, 3, 4, 4, 1, 2, t ? LS_BF16 : LS_FP32};
         struct sizes z = sizes_of(&s);
@@ -301,8 +288,7 @@ static void a_batch_in_pieces(void **state) {
 /* --- what rounding and shapes may be ------------------------------------------------------------------------------ */
 
 /* Beyond the largest half lies infinity; a NaN reaches what it touches, and nothing else. */
-static void overflow_and_nan(void **state) {
-    (void)state;
+TEST_CASE(overflow_and_nan) {
     struct ls_conv2d_shape s = {1, 1, 1, 3, 1, 1, 1, 1, 0, LS_FP16};
     const float x[] = {279.75f, -280, NAN}, w = 234, want[] = {65472, -INFINITY, NAN};
     void *y = kernel_elements(LS_FP16, 3);
@@ -312,8 +298,7 @@ static void overflow_and_nan(void **state) {
     assert_true(got[0] == want[0] && got[1] == want[1] && isnan(got[2]));
 }
 
-static void no_output_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(no_output_is_an_error) {
     static const struct ls_conv2d_shape bad[] = {
         {1, 1, 3, 3, 1, 5, 3, 1, 0, LS_FP32},          /* the kernel is taller than the padded image */
         {1, 1, 3, 3, 1, 3, 4, 1, 0, LS_FP32},          /* and wider */
@@ -338,14 +323,14 @@ static void no_output_is_an_error(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(direct),
-        TEST_ON(ON_BEST | ON_GPUS, large_direct),
-        TEST(unfolded),
-        TEST_ON(EACH_ONCE, random_shapes),
-        TEST_ON(ON_FAST, halves_are_floats_rounded_once),
-        TEST_ON(ON_FAST, a_batch_in_pieces),
-        TEST(overflow_and_nan),
-        TEST(no_output_is_an_error),
+        ROW(direct),
+        ROW_ON(ON_BEST | ON_GPUS, large_direct),
+        ROW(unfolded),
+        ROW_ON(EACH_ONCE, random_shapes),
+        ROW_ON(ON_FAST, halves_are_floats_rounded_once),
+        ROW_ON(ON_FAST, a_batch_in_pieces),
+        ROW(overflow_and_nan),
+        ROW(no_output_is_an_error),
     };
     return RUN_EVERYWHERE("conv2d", tests);
 }

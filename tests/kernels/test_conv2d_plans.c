@@ -3,16 +3,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "kernels/cuda/conv2d_plan.h"
+#include "tests/base/test.h"
 
 /* The pieces cover the batch and keep to the limit, and what a layer allocated for its largest batch is enough for
  * every other. */
-static void plans_fit(void **state) {
-    (void)state;
+TEST(plans_fit) {
     size_t before = 0;
     for (int batch = 0; batch < 70; batch++) {
         struct ls_conv2d_shape s = {batch, 3, 9, 7, 5, 3, 2, 1, 1, LS_FP32};
@@ -39,8 +35,7 @@ static void plans_fit(void **state) {
 
 /* Matrices begin where cuBLAS reads them fastest. What is unfolded has room for floats: products are folded before they
  * are rounded. */
-static void plans_of_halves(void **state) {
-    (void)state;
+TEST(plans_of_halves) {
     struct ls_conv2d_shape s = {100, 3, 9, 7, 33, 3, 3, 1, 1, LS_FP32};
     struct ls_cuda_conv2d_plan p;
     const size_t limit = 11 * 32 * 63 * sizeof(float); /* eleven samples of 27 taps and one of ones in 32 rows */
@@ -73,19 +68,9 @@ static void check_shares(struct ls_conv2d_shape s, size_t most) {
     }
 }
 
-static void shares_of_lines(void **state) {
-    (void)state;
+TEST(shares_of_lines) {
     check_shares((struct ls_conv2d_shape){0, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32}, 132);
     check_shares((struct ls_conv2d_shape){0, 16, 14, 14, 32, 5, 5, 1, 2, LS_BF16}, 132);
     check_shares((struct ls_conv2d_shape){0, 33, 7, 70, 29, 3, 3, 1, 0, LS_FP32}, 44);
     check_shares((struct ls_conv2d_shape){0, 5000, 3, 3, 2, 3, 3, 1, 1, LS_FP32}, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_fit),
-        cmocka_unit_test(plans_of_halves),
-        cmocka_unit_test(shares_of_lines),
-    };
-    return cmocka_run_group_tests_name("plans of convolutions", tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 static const struct {
@@ -28,8 +25,7 @@ static float *make_numbers(size_t count, uint64_t seed) {
 
 /* --- bias and ReLU ------------------------------------------------------------------------------------------------ */
 
-static void add_bias_relu_is_add_bias_and_relu(void **state) {
-    (void)state;
+TEST_CASE(add_bias_relu_is_add_bias_and_relu) {
     for (size_t s = 0; s < SHAPES; s++) {
         size_t rows = shapes[s].rows, columns = shapes[s].columns, count = rows * columns;
         float *fused = make_numbers(count, 1), *bias = make_numbers(columns, 2), *y = kernel_copy(fused, count);
@@ -43,8 +39,7 @@ static void add_bias_relu_is_add_bias_and_relu(void **state) {
     }
 }
 
-static void add_bias_relu_by_hand(void **state) {
-    (void)state;
+TEST_CASE(add_bias_relu_by_hand) {
     float *y = kernel_copy((float[]){1, -2, NAN, -0.5f, 3, 2}, 6), *bias = kernel_copy((float[]){-3, 4, 1}, 3);
     const float want[] = {0, 2, NAN, 0, 7, 3};
     ls_add_bias_relu(kernel_stream(), LS_FP32, y, bias, 2, 3);
@@ -66,16 +61,14 @@ static void check_relu_bias_gradient(size_t rows, size_t columns, bool accumulat
     kernel_expect_same("dbias", fused, dbias, columns * sizeof *dbias);
 }
 
-static void relu_bias_gradient_is_relu_backward_and_bias_gradient(void **state) {
-    (void)state;
+TEST_CASE(relu_bias_gradient_is_relu_backward_and_bias_gradient) {
     for (size_t s = 0; s < SHAPES; s++) {
         check_relu_bias_gradient(shapes[s].rows, shapes[s].columns, false);
         check_relu_bias_gradient(shapes[s].rows, shapes[s].columns, true);
     }
 }
 
-static void relu_bias_gradient_by_hand(void **state) {
-    (void)state;
+TEST_CASE(relu_bias_gradient_by_hand) {
     float *dy = kernel_copy((float[]){1, 2, 4, 8, 16, 32}, 6), *dbias = kernel_copy((float[]){100, 100}, 2);
     const float *y = kernel_copy((float[]){1, 0, -1, 2, 3, NAN}, 6);
     const float want_dy[] = {1, 0, 0, 8, 16, 32}, want[] = {117, 140};
@@ -147,8 +140,7 @@ static void check_sgd_list(struct ls_sgd_rule rule, struct ls_update_state *stat
     assert_int_equal(untouched, state->found_inf != 0);
 }
 
-static void sgd_list_is_sgd_for_each(void **state) {
-    (void)state;
+TEST_CASE(sgd_list_is_sgd_for_each) {
     struct ls_sgd_rule plain = {0, 0, 0.01f, false}, nesterov = {0.9f, 0, 0.01f, true},
                        dampened = {0.9f, 0.5f, 0, false};
     check_sgd_list(plain, make_state(2, 0));
@@ -174,16 +166,14 @@ static void check_adam_list(bool decoupled, struct ls_update_state *state) {
     assert_int_equal(untouched, state->found_inf != 0);
 }
 
-static void adam_list_is_adam_for_each(void **state) {
-    (void)state;
+TEST_CASE(adam_list_is_adam_for_each) {
     check_adam_list(false, make_state(2, 0));
     check_adam_list(true, make_state(2, 0));
     check_adam_list(true, make_state(2, 1));
     check_adam_list(true, make_state(3, 0));
 }
 
-static void an_empty_list_is_nothing(void **state) {
-    (void)state;
+TEST_CASE(an_empty_list_is_nothing) {
     struct ls_update_state *update = make_state(2, 0);
     ls_sgd_list(kernel_stream(), (struct ls_sgd_rule){0}, update, NULL, 0, 0, 0);
     kernel_done();
@@ -193,13 +183,13 @@ static void an_empty_list_is_nothing(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(add_bias_relu_is_add_bias_and_relu),
-        TEST(add_bias_relu_by_hand),
-        TEST(relu_bias_gradient_is_relu_backward_and_bias_gradient),
-        TEST(relu_bias_gradient_by_hand),
-        TEST(sgd_list_is_sgd_for_each),
-        TEST(adam_list_is_adam_for_each),
-        TEST(an_empty_list_is_nothing),
+        ROW(add_bias_relu_is_add_bias_and_relu),
+        ROW(add_bias_relu_by_hand),
+        ROW(relu_bias_gradient_is_relu_backward_and_bias_gradient),
+        ROW(relu_bias_gradient_by_hand),
+        ROW(sgd_list_is_sgd_for_each),
+        ROW(adam_list_is_adam_for_each),
+        ROW(an_empty_list_is_nothing),
     };
     return RUN_EVERYWHERE("fused operations", tests);
 }

@@ -5,15 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/batchnorm_runs.h"
 
 static const ls_dtype halves[] = {LS_FP16, LS_BF16};
@@ -103,8 +100,7 @@ static void check(struct ls_batchnorm_shape s, bool accumulate, bool exactly) {
 }
 
 /* Planes that are taken by fours and others, of several slices and groups too. */
-static void halves_are_floats_rounded_once(void **state) {
-    (void)state;
+TEST_CASE(halves_are_floats_rounded_once) {
     static const int shapes[][3] = {/* batch, channels, plane */
                                     {2, 1, 1}, {3, 2, 16},  {7, 4, 33},   {2, 3, 784}, {5, 1, 999},
                                     {4, 3, 7}, {4, 3, 196}, {4, 3, 1023}, {4, 3, 1024}};
@@ -115,16 +111,14 @@ static void halves_are_floats_rounded_once(void **state) {
 }
 
 /* There, CPUs sum in blocks, so statistics may differ in their last bits. */
-static void long_planes_are_summed_in_blocks(void **state) {
-    (void)state;
+TEST_CASE(long_planes_are_summed_in_blocks) {
     check(batchnorm_shape(4, 3, 2051, true, LS_FP16), false, false);
     check(batchnorm_shape(4, 3, 2051, true, LS_BF16), false, false);
 }
 
 /* All 65536 elements as x, and as dy in another order. Channels scale them up beyond what a half can hold, and down
  * into the subnormal numbers. (backends.h: they have the bits of the best build.) */
-static void every_element_goes_through(void **state) {
-    (void)state;
+TEST_CASE(every_element_goes_through) {
     enum { CHANNELS = 8, PLANE = 65536 / CHANNELS };
     static const float gamma[CHANNELS] = {1, 0.3f, -1.7f, 300, -3e-6f, 1e30f, 1e-38f, 0};
     for (int i = 0; i < 4; i++) {
@@ -174,8 +168,7 @@ static void check_mask(ls_dtype dtype, float gamma, bool passes) {
     assert_true(b.sums[0] == (float)passes && b.sums[1] == (float)passes);
 }
 
-static void the_mask_is_that_of_the_stored_y(void **state) {
-    (void)state;
+TEST_CASE(the_mask_is_that_of_the_stored_y) {
     check_mask(LS_FP16, 0x1p-25f, false);
     check_mask(LS_FP16, 0x1.000002p-25f, true);
     check_mask(LS_FP16, 0x1p-24f, true);
@@ -190,8 +183,7 @@ static void the_mask_is_that_of_the_stored_y(void **state) {
 }
 
 /* The smallest elements that there are: y = gamma x, and dx = gamma dy where y is stored as more than 0. */
-static void a_y_that_is_stored_as_zero_passes_nothing(void **state) {
-    (void)state;
+TEST_CASE(a_y_that_is_stored_as_zero_passes_nothing) {
     enum { CHANNELS = 64 };
     static const float gamma[] = {1, 0.5f, 0.25f, 0.75f, 0.50001f, 0.49999f, -0.5f, -0.50001f};
     static const struct {
@@ -220,8 +212,7 @@ static void a_y_that_is_stored_as_zero_passes_nothing(void **state) {
 
 /* --- types that there are no kernels for -------------------------------------------------------------------------- */
 
-static void integers_are_refused(void **state) {
-    (void)state;
+TEST_CASE(integers_are_refused) {
     struct batchnorm b = batchnorm_make(batchnorm_shape(2, 3, 4, true, LS_FP32), 0, false);
     b.s.dtype = LS_INT32;
     for (size_t i = 0; i < COUNT(operations); i++) {
@@ -269,8 +260,7 @@ static void check_maxpool(ls_dtype dtype, struct ls_pool_shape s) {
 
 /* Planes that go in one, in several rows, and in parts of a row; windows that fit and that leave something over; none;
  * windows of a GPU by twos, one by one, and many blocks. */
-static void maxpool_is_that_of_fp32(void **state) {
-    (void)state;
+TEST_CASE(maxpool_is_that_of_fp32) {
     static const struct ls_pool_shape shapes[] = {
         {3, 14, 14, 2, LS_FP32}, {2, 7, 9, 2, LS_FP32},     {2, 4, 3, 2, LS_FP32},    {2, 70, 47, 2, LS_FP32},
         {2, 7, 512, 2, LS_FP32}, {2, 7, 513, 2, LS_FP32},   {2, 3, 1541, 2, LS_FP32}, {2, 10, 11, 3, LS_FP32},
@@ -285,8 +275,7 @@ static void maxpool_is_that_of_fp32(void **state) {
 }
 
 /* The first of equals, and the last NaN, without the fp32 kernels. */
-static void maxpool_by_hand(void **state) {
-    (void)state;
+TEST_CASE(maxpool_by_hand) {
     const float x[] = {1, 1, -2, -1, 0, NAN, 3, NAN, 1, 1, -1, -2, NAN, 5, 3, 3}, dy[] = {1, 2, 4, 8};
     static const uint8_t want[] = {0, 1, 2, 1};
     const float want_dx[] = {1, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 4, 0, 0, 0};
@@ -307,14 +296,14 @@ static void maxpool_by_hand(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(halves_are_floats_rounded_once),
-        TEST_ON(ON_BUILDS, long_planes_are_summed_in_blocks),
-        TEST(every_element_goes_through),
-        TEST(the_mask_is_that_of_the_stored_y),
-        TEST(a_y_that_is_stored_as_zero_passes_nothing),
-        TEST_ON(ON_GPUS, integers_are_refused),
-        TEST(maxpool_is_that_of_fp32),
-        TEST(maxpool_by_hand),
+        ROW(halves_are_floats_rounded_once),
+        ROW_ON(ON_BUILDS, long_planes_are_summed_in_blocks),
+        ROW(every_element_goes_through),
+        ROW(the_mask_is_that_of_the_stored_y),
+        ROW(a_y_that_is_stored_as_zero_passes_nothing),
+        ROW_ON(ON_GPUS, integers_are_refused),
+        ROW(maxpool_is_that_of_fp32),
+        ROW(maxpool_by_hand),
     };
     return RUN_EVERYWHERE("half layers", tests);
 }

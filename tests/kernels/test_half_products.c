@@ -4,15 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/backends.h"
 
@@ -57,8 +54,7 @@ static void check_result(const struct product *p, ls_dtype c_dtype, float beta) 
 }
 
 /* Less than a tile, whole tiles, and some beyond; sums of thousands, which both types round. */
-static void gemm_rounds_once(void **state) {
-    (void)state;
+TEST_CASE(gemm_rounds_once) {
     static const size_t sizes[][3] = {
         {0, 3, 2},      {3, 0, 2},     {3, 5, 0},     {1, 1, 1}, {3, 5, 7}, {17, 10, 330}, {130, 3, 9}, {128, 256, 16},
         {129, 257, 33}, {4, 513, 130}, {300, 40, 18}, {1, 7, 5}, {7, 1, 5}, {33, 17, 65},  {64, 10, 9}, {2, 300, 70}};
@@ -85,8 +81,7 @@ static void gemm_rounds_once(void **state) {
     }
 }
 
-static void types_that_do_not_go_together(void **state) {
-    (void)state;
+TEST_CASE(types_that_do_not_go_together) {
     static const ls_dtype pairs[][2] = {
         {LS_FP32, LS_FP16}, {LS_FP16, LS_BF16}, {LS_INT32, LS_INT32}, {LS_INT64, LS_FP32}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -98,8 +93,7 @@ static void types_that_do_not_go_together(void **state) {
     }
 }
 
-static void gemm_overflow_and_nan(void **state) {
-    (void)state;
+TEST_CASE(gemm_overflow_and_nan) {
     const float a[] = {300, -300, NAN, 0x1p-14f}, b[] = {300, 0x1p-10f};
     for (int d = 0; d < 2; d++) {
         void *c = kernel_elements(halves[d], 8);
@@ -123,8 +117,7 @@ static float multiply(ls_dtype dtype, ls_dtype c_dtype, size_t k, const float *a
 
 #define MULTIPLY(dtype, c_dtype, a, b) multiply(dtype, c_dtype, sizeof(a) / sizeof *(a), a, b)
 
-static void results_are_rounded_once(void **state) {
-    (void)state;
+TEST_CASE(results_are_rounded_once) {
     static const float large[] = {300, 300, 60000}, ones[] = {1, 1, 1}, not_a_number[] = {1, NAN, 1};
     static const float overflow[] = {300, 0, 0}, fine[] = {2048, 1, 1}, coarse[] = {256, 1, 1};
     static const float tall[] = {60000, 60000, -60000}, top[] = {0x1p127f, 0x1p127f, 0};
@@ -156,8 +149,7 @@ static void expect_subnormal(const char *what, float got, float want) {
                   (double)want);
 }
 
-static void subnormal_numbers_are_kept(void **state) {
-    (void)state;
+TEST_CASE(subnormal_numbers_are_kept) {
     static const float ones[] = {1, 1, 1}, tiny[] = {0x1p-24f, 0, 0}, odd[] = {3 * 0x1p-24f, 0, 0};
     static const float half[] = {0.5f, 0, 0}, bottom[] = {0x1p-130f, 0, 0}, small[] = {0x1p-100f, 0, 0};
     flushed = 0;
@@ -174,16 +166,14 @@ static void subnormal_numbers_are_kept(void **state) {
     if (told) assert_int_equal(flushed, 1); /* the one that is subnormal as fp32 too */
 }
 
-static void gemm_workspace(void **state) {
-    (void)state;
+TEST_CASE(gemm_workspace) {
     assert_int_equal(ls_gemm_workspace_nbytes(LS_DEVICE_CPU, LS_FP32, 1000, 1000, 1000), 0);
     size_t nbytes = ls_gemm_workspace_nbytes(LS_DEVICE_CPU, LS_BF16, 1000, 1000, 1000);
     assert_true(nbytes > 0 && nbytes < 2 << 20);
     assert_int_equal(ls_gemm_workspace_nbytes(LS_DEVICE_CPU, LS_FP16, 1000000, 9000000, 1000), nbytes);
 }
 
-static void halves_are_not_added_to(void **state) {
-    (void)state;
+TEST_CASE(halves_are_not_added_to) {
     void *x = kernel_rounded(LS_BF16, kernel_random(4, 1), 4), *c = kernel_elements(LS_BF16, 1);
     ls_gemm(kernel_stream(), LS_BF16, false, false, 1, 1, 1, x, x, 1, LS_BF16, c, NULL);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
@@ -279,8 +269,7 @@ static void check_sum(ls_dtype dtype, float y, float bias, float want) {
     }
 }
 
-static void sums_are_rounded_once(void **state) {
-    (void)state;
+TEST_CASE(sums_are_rounded_once) {
     check_sum(LS_FP16, 65504, 15, 65504);
     check_sum(LS_FP16, 65504, 16, INFINITY);
     check_sum(LS_FP16, -65504, -16, -INFINITY);
@@ -298,8 +287,7 @@ static void sums_are_rounded_once(void **state) {
 
 /* Sums of gradients are floats: they neither end at 65504 nor stand still. A zero of either sign lets nothing through,
  * the smallest half and NaN do. */
-static void gradients_are_sums_of_floats(void **state) {
-    (void)state;
+TEST_CASE(gradients_are_sums_of_floats) {
     enum { ROWS = 300, COLUMNS = 4, COUNT = ROWS * COLUMNS };
     static const float columns[COLUMNS] = {60000, 0.25f, 60000, 0x1p-24f}, masks[COLUMNS] = {0x1p-24f, NAN, -0.0f, 0};
     float dy[COUNT], y[COUNT], *dbias = kernel_floats(COLUMNS);
@@ -316,8 +304,7 @@ static void gradients_are_sums_of_floats(void **state) {
     for (int c = 0; c < COLUMNS; c++) assert_true(dbias[c] == (c < 2 ? 2 : 1) * ROWS * columns[c]);
 }
 
-static void biases(void **state) {
-    (void)state;
+TEST_CASE(biases) {
     for (int d = 0; d < 2; d++) {
         for (size_t s = 0; s < SHAPES; s++) {
             check_add_bias(halves[d], shapes[s].rows, shapes[s].columns);
@@ -329,11 +316,11 @@ static void biases(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(gemm_rounds_once),           TEST(types_that_do_not_go_together),
-        TEST(gemm_overflow_and_nan),      TEST(results_are_rounded_once),
-        TEST(subnormal_numbers_are_kept), TEST_ON(ON_BEST, gemm_workspace),
-        TEST(halves_are_not_added_to),    TEST(biases),
-        TEST(sums_are_rounded_once),      TEST(gradients_are_sums_of_floats),
+        ROW(gemm_rounds_once),           ROW(types_that_do_not_go_together),
+        ROW(gemm_overflow_and_nan),      ROW(results_are_rounded_once),
+        ROW(subnormal_numbers_are_kept), ROW_ON(ON_BEST, gemm_workspace),
+        ROW(halves_are_not_added_to),    ROW(biases),
+        ROW(sums_are_rounded_once),      ROW(gradients_are_sums_of_floats),
     };
     return RUN_EVERYWHERE("products of halves", tests);
 }

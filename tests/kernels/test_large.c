@@ -4,13 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -29,8 +26,7 @@ static float *make_numbers(uint64_t seed) {
 
 static void *make_elements(ls_dtype dtype, uint64_t seed) { return kernel_rounded(dtype, make_numbers(seed), ODD); }
 
-static void any_number_goes_through(void **state) {
-    (void)state;
+TEST_CASE(any_number_goes_through) {
     ls_stream *stream = kernel_stream();
     for (int i = 0; i < KERNEL_IN_TURN; i++) {
         kernel_align((kernel_alignment)i);
@@ -51,8 +47,7 @@ static void any_number_goes_through(void **state) {
     }
 }
 
-static void many_sources(void **state) {
-    (void)state;
+TEST_CASE(many_sources) {
     enum { SOURCES = 150, N = 37, SHARED = 9 };
     float *arrays[SHARED], *y = kernel_random(N, 1), *want = kernel_copy(y, N);
     const float *sources[SOURCES];
@@ -110,8 +105,7 @@ static void check_large(ls_op_id id, size_t rows, size_t columns, ls_dtype dtype
                         kernel_widened(dtype, want.elements, count), count, 1e-6, 1e-7);
 }
 
-static void large_sums(void **state) {
-    (void)state;
+TEST_CASE(large_sums) {
     static const size_t shapes[][2] = {{129, 3}, {3000, 10}, {20000, 4}, {300, 260}, {128, 1028}};
     for (size_t s = 0; s < COUNT(shapes); s++) {
         check_large(LS_OP_bias_gradient, shapes[s][0], shapes[s][1], LS_FP32);
@@ -124,8 +118,7 @@ static void large_sums(void **state) {
 
 /* A thread to a row up to 32 classes, then a warp, from 1024 classes on a block: in one block, in several, and in
  * several turns. */
-static void large_cross_entropy(void **state) {
-    (void)state;
+TEST_CASE(large_cross_entropy) {
     static const size_t shapes[][2] = {{256, 32}, {257, 32}, {1000, 10},  {(1024 + 1) * 256 + 3, 2},
                                        {64, 33},  {65, 33},  {8300, 33},  {64, 1023},
                                        {1, 1024}, {7, 1500}, {1100, 1025}};
@@ -133,8 +126,7 @@ static void large_cross_entropy(void **state) {
 }
 
 /* A tensor of many chunks, whose last is shorter, behind one without any. */
-static void square_sum_of_many(void **state) {
-    (void)state;
+TEST_CASE(square_sum_of_many) {
     static const size_t counts[] = {3, 0, 1100003};
     struct ls_update_tensor *list = memset(kernel_bytes(3 * sizeof *list), 0, 3 * sizeof *list);
     size_t chunks = 0, total = 0;
@@ -178,14 +170,12 @@ static void check_odd_rows(size_t classes) {
     }
 }
 
-static void correct_answers_of_odd_rows(void **state) {
-    (void)state;
+TEST_CASE(correct_answers_of_odd_rows) {
     static const size_t classes[] = {5, 32, 33, 41};
     for (size_t i = 0; i < COUNT(classes); i++) check_odd_rows(classes[i]);
 }
 
-static void correct_answers_of_many_rows(void **state) {
-    (void)state;
+TEST_CASE(correct_answers_of_many_rows) {
     enum { MANY = 1025 * 256 + 3, CLASSES = 2 };
     float *logits = kernel_random(MANY * CLASSES, 1);
     int64_t *labels = kernel_bytes(MANY * sizeof *labels), want = 0, *correct = kernel_bytes(sizeof *correct);
@@ -202,13 +192,13 @@ static void correct_answers_of_many_rows(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(any_number_goes_through),
-        TEST(many_sources),
-        TEST_ON(EACH_ONCE, large_sums),
-        TEST_ON(ON_FAST, large_cross_entropy),
-        TEST_ON(ON_BUILDS | ON_FAST, square_sum_of_many),
-        TEST_ON(EACH_ONCE, correct_answers_of_odd_rows),
-        TEST_ON(ON_BUILDS | ON_FAST, correct_answers_of_many_rows),
+        ROW(any_number_goes_through),
+        ROW(many_sources),
+        ROW_ON(EACH_ONCE, large_sums),
+        ROW_ON(ON_FAST, large_cross_entropy),
+        ROW_ON(ON_BUILDS | ON_FAST, square_sum_of_many),
+        ROW_ON(EACH_ONCE, correct_answers_of_odd_rows),
+        ROW_ON(ON_BUILDS | ON_FAST, correct_answers_of_many_rows),
     };
     return RUN_EVERYWHERE("large and odd", tests);
 }

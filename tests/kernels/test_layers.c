@@ -3,21 +3,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 static void expect_layer(const char *what, const float *got, size_t count) {
     kernel_expect_close(what, got, kernel_golden(what, count), count, 1e-4, 1e-5);
 }
 
-static void linear(void **state) {
-    (void)state;
+TEST_CASE(linear) {
     enum { ROWS = 8, IN = 784, OUT = 256 };
     kernel_golden_open("linear");
     const float *x = kernel_golden("x", ROWS * IN), *w = kernel_golden("w", OUT * IN), *b = kernel_golden("b", OUT);
@@ -41,8 +37,7 @@ static void linear(void **state) {
     expect_layer("db", db, OUT);
 }
 
-static void relu(void **state) {
-    (void)state;
+TEST_CASE(relu) {
     kernel_golden_open("relu");
     float *y = kernel_floats(64), *dx = kernel_floats(64);
     ls_relu_forward(kernel_stream(), y, kernel_golden("x", 64), 64);
@@ -73,15 +68,13 @@ static void check_conv2d(const char *name, struct ls_conv2d_shape s) {
     expect_layer("db", db, channels);
 }
 
-static void conv2d(void **state) {
-    (void)state;
+TEST_CASE(conv2d) {
     check_conv2d("conv2d_1x16k5p2", (struct ls_conv2d_shape){4, 1, 28, 28, 16, 5, 5, 1, 2, LS_FP32});
     check_conv2d("conv2d_16x32k5p2", (struct ls_conv2d_shape){4, 16, 14, 14, 32, 5, 5, 1, 2, LS_FP32});
     check_conv2d("conv2d_3x8k3s2p1_odd", (struct ls_conv2d_shape){3, 3, 11, 9, 8, 3, 3, 2, 1, LS_FP32});
 }
 
-static void batchnorm_train(void **state) {
-    (void)state;
+TEST_CASE(batchnorm_train) {
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 14 * 14 };
     kernel_golden_open("batchnorm2d_train");
     struct ls_batchnorm_shape s = {4, CHANNELS, 14 * 14, 0.1f, 1e-5f, false, LS_FP32};
@@ -102,8 +95,7 @@ static void batchnorm_train(void **state) {
     expect_layer("db", db, CHANNELS);
 }
 
-static void batchnorm_eval(void **state) {
-    (void)state;
+TEST_CASE(batchnorm_eval) {
     enum { CHANNELS = 16, COUNT = 4 * CHANNELS * 7 * 7 };
     kernel_golden_open("batchnorm2d_eval");
     struct ls_batchnorm_shape s = {4, CHANNELS, 7 * 7, 0.1f, 1e-5f, false, LS_FP32};
@@ -116,8 +108,7 @@ static void batchnorm_eval(void **state) {
 }
 
 /* One channel of the values 0, 2, 4, 6. */
-static void batchnorm_by_hand(void **state) {
-    (void)state;
+TEST_CASE(batchnorm_by_hand) {
     const float *x = kernel_copy((float[]){0, 2, 4, 6}, 4), *dy = kernel_copy((float[]){1, 0, 0, 0}, 4);
     const float *one = kernel_copy(&(float){1}, 1), *zero = kernel_copy(&(float){0}, 1);
     static const float want_y[] = {-1.3416394f, -0.4472131f, 0.4472131f, 1.3416394f};
@@ -136,8 +127,7 @@ static void batchnorm_by_hand(void **state) {
     kernel_expect_close("statistics", got, want, 4, 1e-6, 0);
 }
 
-static void batchnorm_of_one_value_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(batchnorm_of_one_value_is_an_error) {
     struct ls_batchnorm_shape s = {1, 1, 1, 0.1f, 1e-5f, false, LS_FP32};
     float *v = kernel_random(8, 1);
     ls_batchnorm_train(kernel_stream(), s, v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7);
@@ -145,8 +135,7 @@ static void batchnorm_of_one_value_is_an_error(void **state) {
     scratch_expect_error("more than one value per channel", NULL);
 }
 
-static void maxpool(void **state) {
-    (void)state;
+TEST_CASE(maxpool) {
     enum { PLANES = 64, IN = PLANES * 14 * 14, OUT = IN / 4 };
     kernel_golden_open("maxpool2d_k2s2_ties");
     struct ls_pool_shape s = {PLANES, 14, 14, 2, LS_FP32};
@@ -170,8 +159,7 @@ static void check_cross_entropy(const char *name, size_t rows) {
     expect_layer("dx", dx, rows * 10);
 }
 
-static void cross_entropy(void **state) {
-    (void)state;
+TEST_CASE(cross_entropy) {
     check_cross_entropy("cross_entropy_mean", 64);
     check_cross_entropy("cross_entropy_extreme", 8);
     const float *logits = kernel_copy((float[]){1, 2, 0.5f, 0.1f, 0.2f, 0.3f}, 6);
@@ -183,8 +171,7 @@ static void cross_entropy(void **state) {
     kernel_expect_close("loss", loss, &want, 1, 2e-7, 0);
 }
 
-static void squared_error(void **state) {
-    (void)state;
+TEST_CASE(squared_error) {
     enum { COUNT = 32 * 64 };
     kernel_golden_open("mse_mean");
     float *loss = kernel_floats(1), *dx = kernel_floats(COUNT);
@@ -197,16 +184,16 @@ static void squared_error(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(linear),
-        TEST(relu),
-        TEST(conv2d),
-        TEST(batchnorm_train),
-        TEST(batchnorm_eval),
-        TEST(batchnorm_by_hand),
-        TEST(batchnorm_of_one_value_is_an_error),
-        TEST(maxpool),
-        TEST(cross_entropy),
-        TEST(squared_error),
+        ROW(linear),
+        ROW(relu),
+        ROW(conv2d),
+        ROW(batchnorm_train),
+        ROW(batchnorm_eval),
+        ROW(batchnorm_by_hand),
+        ROW(batchnorm_of_one_value_is_an_error),
+        ROW(maxpool),
+        ROW(cross_entropy),
+        ROW(squared_error),
     };
     return RUN_EVERYWHERE("layers", tests);
 }

@@ -5,15 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 #include "tests/kernels/problems.h"
 
@@ -25,8 +22,7 @@ static const char *const aliasing[] = {
 
 /* --- the list ---------------------------------------------------------------------------------------------------- */
 
-static void every_operation_is_described(void **state) {
-    (void)state;
+TEST_CASE(every_operation_is_described) {
     for (int id = 0; id < LS_OP_COUNT; id++) {
         assert_true(strlen(ls_op_name((ls_op_id)id)) > 2);
         assert_true(strlen(aliasing[id]) > 3);
@@ -45,8 +41,7 @@ static void every_operation_is_described(void **state) {
     assert_string_equal(ls_op_name(LS_OP_COUNT), "unknown operation");
 }
 
-static void costs_of_known_operations(void **state) {
-    (void)state;
+TEST_CASE(costs_of_known_operations) {
     struct ls_op gemm = {.id = LS_OP_gemm, .arguments.gemm = {.m = 3, .n = 5, .k = 7, .beta = 0}};
     assert_int_equal(ls_op_flops(&gemm), 2 * 3 * 5 * 7);
     assert_int_equal(ls_op_bytes(&gemm), 4 * (3 * 7 + 7 * 5 + 3 * 5));
@@ -87,8 +82,7 @@ static void check_in_place(struct ls_op apart, const float *result, struct ls_op
     kernel_expect_same(ls_op_name(apart.id), aliased, result, count * sizeof(float));
 }
 
-static void relu_in_place(void **state) {
-    (void)state;
+TEST_CASE(relu_in_place) {
     float *x = kernel_random(LONG, 1), *y = kernel_floats(LONG), *dy = kernel_random(LONG, 2);
     float *dx = kernel_floats(LONG), *x_too = kernel_copy(x, LONG);
     assert_string_equal(aliasing[LS_OP_relu_forward], "y may be x");
@@ -101,8 +95,7 @@ static void relu_in_place(void **state) {
 }
 
 /* With a thread of a GPU to a row, a warp, a block. */
-static void losses_in_place(void **state) {
-    (void)state;
+TEST_CASE(losses_in_place) {
     static const size_t shapes[][2] = {{15, 7}, {300, 10}, {257, 32}, {70, 37}, {3, 1100}};
     assert_string_equal(aliasing[LS_OP_squared_error], "dprediction may be prediction");
     assert_string_equal(aliasing[LS_OP_cross_entropy], "dlogits may be logits");
@@ -157,8 +150,7 @@ static void run_batchnorm(float *out, bool accumulate) {
     kernel_done();
 }
 
-static void gradients_accumulate(void **state) {
-    (void)state;
+TEST_CASE(gradients_accumulate) {
     check_accumulates("bias_gradient", run_bias_gradient, 300);
     check_accumulates("conv2d_backward_weights", run_conv2d, 4 * 2 * 9 + 4);
     check_accumulates("batchnorm_backward", run_batchnorm, 6);
@@ -168,8 +160,7 @@ static void gradients_accumulate(void **state) {
 
 enum { ROWS = 9, COLUMNS = 37, LAST = (ROWS - 1) * COLUMNS };
 
-static void a_row_has_the_same_bits_in_any_batch(void **state) {
-    (void)state;
+TEST_CASE(a_row_has_the_same_bits_in_any_batch) {
     ls_stream *stream = kernel_stream();
     float *x = kernel_random(ROWS * COLUMNS, 1), *bias = kernel_random(COLUMNS, 2);
     float *all = kernel_copy(x, ROWS * COLUMNS), *one = kernel_copy(x + LAST, COLUMNS);
@@ -190,8 +181,7 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
 }
 
 /* The last row alone, and behind others: a thread of a GPU to a row, a warp, a block; in one block, in several. */
-static void a_row_of_logits_has_the_same_bits_in_any_batch(void **state) {
-    (void)state;
+TEST_CASE(a_row_of_logits_has_the_same_bits_in_any_batch) {
     static const size_t shapes[][2] = {{9, 10}, {300, 32}, {9, 33}, {9, 37}, {100, 37}, {5, 1030}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         size_t rows = shapes[s][0], classes = shapes[s][1], last = (rows - 1) * classes;
@@ -207,8 +197,7 @@ static void a_row_of_logits_has_the_same_bits_in_any_batch(void **state) {
     }
 }
 
-static void an_image_has_the_same_bits_in_any_batch(void **state) {
-    (void)state;
+TEST_CASE(an_image_has_the_same_bits_in_any_batch) {
     enum { IN = 3 * 11 * 9, OUT = 8 * 6 * 5 };
     struct ls_conv2d_shape batch = {4, 3, 11, 9, 8, 3, 3, 2, 1, LS_FP32}, image = batch;
     image.batch = 1;
@@ -229,8 +218,7 @@ static void an_image_has_the_same_bits_in_any_batch(void **state) {
 
 /* --- errors: where the stream does not run inline, only synchronising tells ---------------------------------------- */
 
-static void a_label_out_of_range_is_an_error(void **state) {
-    (void)state;
+TEST_CASE(a_label_out_of_range_is_an_error) {
     static const int64_t bad[] = {0, -1, INT64_MAX};
     static const size_t classes[] = {3, 32, 33, 1024};
     for (size_t i = 0; i < 4 * 3; i++) {
@@ -248,8 +236,7 @@ static void a_label_out_of_range_is_an_error(void **state) {
 }
 
 /* A GPU leaves alone what stands where its gradient would go; the other rows have theirs, and the loss is NaN. */
-static void a_row_with_a_bad_label_has_no_gradient(void **state) {
-    (void)state;
+TEST_CASE(a_row_with_a_bad_label_has_no_gradient) {
     enum { BAD = 3 };
     const size_t rows = 5;
     static const size_t counts[] = {10, 32, 33, 1024};
@@ -271,16 +258,16 @@ static void a_row_with_a_bad_label_has_no_gradient(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST_ON(ON_BEST, every_operation_is_described),
-        TEST_ON(ON_BEST, costs_of_known_operations),
-        TEST(relu_in_place),
-        TEST(losses_in_place),
-        TEST(gradients_accumulate),
-        TEST(a_row_has_the_same_bits_in_any_batch),
-        TEST(a_row_of_logits_has_the_same_bits_in_any_batch),
-        TEST_ON(ON_BUILDS | ON_NAIVE, an_image_has_the_same_bits_in_any_batch),
-        TEST(a_label_out_of_range_is_an_error),
-        TEST_ON(ON_GPUS, a_row_with_a_bad_label_has_no_gradient),
+        ROW_ON(ON_BEST, every_operation_is_described),
+        ROW_ON(ON_BEST, costs_of_known_operations),
+        ROW(relu_in_place),
+        ROW(losses_in_place),
+        ROW(gradients_accumulate),
+        ROW(a_row_has_the_same_bits_in_any_batch),
+        ROW(a_row_of_logits_has_the_same_bits_in_any_batch),
+        ROW_ON(ON_BUILDS | ON_NAIVE, an_image_has_the_same_bits_in_any_batch),
+        ROW(a_label_out_of_range_is_an_error),
+        ROW_ON(ON_GPUS, a_row_with_a_bad_label_has_no_gradient),
     };
     return RUN_EVERYWHERE("operations", tests);
 }

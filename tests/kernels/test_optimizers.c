@@ -4,14 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 /* An optimizer, its state and its parameters. */
@@ -82,8 +79,7 @@ static void check_golden(struct run run, float scale) {
     }
 }
 
-static void sgd_files(void **state) {
-    (void)state;
+TEST_CASE(sgd_files) {
     kernel_golden_open("optim_sgd_lr0.1");
     check_golden(start_sgd(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 0.1, (struct ls_sgd_rule){0}), 1);
     kernel_golden_open("optim_sgd_lr0.1_momentum0.9_nesterov_wd1e-4");
@@ -91,8 +87,7 @@ static void sgd_files(void **state) {
     check_golden(start_sgd(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 0.1, rule), 256);
 }
 
-static void adam_files(void **state) {
-    (void)state;
+TEST_CASE(adam_files) {
     kernel_golden_open("optim_adam_lr1e-3");
     check_golden(start_adam(kernel_golden("p0", GOLDEN_COUNT), GOLDEN_COUNT, 1e-3, 0, false), 1);
     kernel_golden_open("optim_adam_lr1e-3_wd1e-2");
@@ -114,8 +109,7 @@ static void check_by_hand(struct run run, const double want[3][2], double rtol) 
     }
 }
 
-static void sgd_by_hand(void **state) {
-    (void)state;
+TEST_CASE(sgd_by_hand) {
     static const double plain[3][2] = {{.95, -1.9}, {.85, -1.8}, {.7, -1.7}};
     static const double decayed[3][2] = {{.949, -1.898}, {.802151, -1.704302}, {.519184749, -1.428269498}};
     static const double nesterov[3][2] = {{.905, -1.81}, {.6745, -1.539}, {.27205, -1.1951}};
@@ -130,8 +124,7 @@ static void sgd_by_hand(void **state) {
     check_by_hand(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.momentum = 0.9f, .dampening = 0.5f}), dampened, 3e-7);
 }
 
-static void adam_by_hand(void **state) {
-    (void)state;
+TEST_CASE(adam_by_hand) {
     static const double plain[3][2] = {
         {.99900000002, -1.99900000001}, {.998034818006385, -1.99800000002}, {.9970768167911536, -1.99700000003}};
     static const double coupled[3][2] = {{.9000000016666666, -1.9000000008333333},
@@ -164,8 +157,7 @@ static void check_skips(struct run run) {
     assert_true(run.state->step == 2 && run.p[0] < before[0] && run.p[1] > before[1]);
 }
 
-static void found_inf_skips_the_update(void **state) {
-    (void)state;
+TEST_CASE(found_inf_skips_the_update) {
     check_skips(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.weight_decay = 0.01f}));
     check_skips(start_sgd(p0, 2, 0.1, (struct ls_sgd_rule){.momentum = 0.9f}));
     check_skips(start_adam(p0, 2, 0.1, 0.1, false));
@@ -193,8 +185,7 @@ static void check_factor(struct run run, struct run same, float factor) {
     }
 }
 
-static void gradients_are_multiplied_by_their_factor(void **state) {
-    (void)state;
+TEST_CASE(gradients_are_multiplied_by_their_factor) {
     enum { COUNT = 37 };
     static const float factors[] = {0x1p-16f, 0.3f, 1, 0};
     static const struct ls_sgd_rule rules[] = {
@@ -211,8 +202,7 @@ static void gradients_are_multiplied_by_their_factor(void **state) {
     }
 }
 
-static void the_learning_rate_is_that_of_all_states(void **state) {
-    (void)state;
+TEST_CASE(the_learning_rate_is_that_of_all_states) {
     for (size_t count = 1; count <= 3; count += 2) {
         struct ls_update_state *states = kernel_bytes(4 * sizeof *states), *want = kernel_bytes(4 * sizeof *want);
         for (size_t s = 0; s < count; s++) want[s].learning_rate = 0.1; /* all else, and the others, are all ones */
@@ -226,8 +216,7 @@ static void the_learning_rate_is_that_of_all_states(void **state) {
 
 /* Powers by repeated squaring in twice the precision, and the host's pow: the same two floats, even where 1 minus the
  * power loses most of its digits. */
-static void begin_update_has_the_hosts_bits(void **state) {
-    (void)state;
+TEST_CASE(begin_update_has_the_hosts_bits) {
     static const double betas[][2] = {{0.9, 0.999}, {0.5, 0.9999}, {0, 0}, {1 - 1e-7, 1 - 1e-8}};
     for (size_t b = 0; b < sizeof betas / sizeof *betas; b++) {
         for (int t = 0; t < 100000; t += 1 + t / 9) {
@@ -247,8 +236,7 @@ static void begin_update_has_the_hosts_bits(void **state) {
 /* --- Adam's arithmetic --------------------------------------------------------------------------------------------- */
 
 /* The kernel divides in its own way; the bits are those of the formula in float, infinite gradients included. */
-static void adam_has_the_bits_of_its_formula(void **state) {
-    (void)state;
+TEST_CASE(adam_has_the_bits_of_its_formula) {
     enum { COUNT = LS_UPDATE_CHUNK + 1003 };
     float *start_at = kernel_random(COUNT, 1), *g = kernel_random(COUNT, 2), *want = kernel_copy(start_at, COUNT);
     float *m = kernel_floats(COUNT), *v = kernel_floats(COUNT);
@@ -275,15 +263,15 @@ static void adam_has_the_bits_of_its_formula(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(adam_has_the_bits_of_its_formula),
-        TEST(sgd_files),
-        TEST(adam_files),
-        TEST(sgd_by_hand),
-        TEST(adam_by_hand),
-        TEST(found_inf_skips_the_update),
-        TEST(gradients_are_multiplied_by_their_factor),
-        TEST(the_learning_rate_is_that_of_all_states),
-        TEST(begin_update_has_the_hosts_bits),
+        ROW(adam_has_the_bits_of_its_formula),
+        ROW(sgd_files),
+        ROW(adam_files),
+        ROW(sgd_by_hand),
+        ROW(adam_by_hand),
+        ROW(found_inf_skips_the_update),
+        ROW(gradients_are_multiplied_by_their_factor),
+        ROW(the_learning_rate_is_that_of_all_states),
+        ROW(begin_update_has_the_hosts_bits),
     };
     return RUN_EVERYWHERE("optimizers", tests);
 }

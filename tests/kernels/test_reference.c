@@ -5,13 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 257, 2047, 2049, 5000};
@@ -69,13 +66,11 @@ static void check_square_sum(size_t n) {
     assert_false(isfinite(*sum));
 }
 
-static void elementwise(void **state) {
-    (void)state;
+TEST_CASE(elementwise) {
     for (size_t c = 0; c < COUNT_COUNT; c++) check_elementwise(counts[c]);
 }
 
-static void square_sum(void **state) {
-    (void)state;
+TEST_CASE(square_sum) {
     for (size_t c = 0; c < COUNT_COUNT; c++) check_square_sum(counts[c]);
 }
 
@@ -101,8 +96,7 @@ static void check_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
 }
 
 /* A batch may be empty: products of nothing, and over nothing. */
-static void gemm(void **state) {
-    (void)state;
+TEST_CASE(gemm) {
     static const size_t shapes[][3] = {{1, 1, 1},    {1, 7, 5},   {7, 1, 5},    {5, 7, 1},    {3, 5, 7},
                                        {33, 17, 65}, {64, 10, 9}, {17, 10, 33}, {1, 10, 129}, {0, 3, 5},
                                        {3, 0, 5},    {3, 5, 0},   {2, 300, 70}};
@@ -132,8 +126,7 @@ static void check_bias(size_t rows, size_t columns) {
                         kernel_unless_in_order(1e-6 * (2 + sqrt((double)rows))));
 }
 
-static void bias(void **state) {
-    (void)state;
+TEST_CASE(bias) {
     for (size_t rows = 0; rows < 20; rows += 3) {
         for (size_t c = 0; c < 12; c++) check_bias(rows, counts[c]);
         check_bias(rows, 300); /* more than one block */
@@ -142,8 +135,7 @@ static void bias(void **state) {
 
 /* --- relu -------------------------------------------------------------------------------------------------------- */
 
-static void relu(void **state) {
-    (void)state;
+TEST_CASE(relu) {
     for (size_t c = 0; c < COUNT_COUNT; c++) {
         size_t n = counts[c];
         float *x = kernel_random(n, 1), *dy = kernel_random(n, 2), *y = kernel_floats(n), *dx = kernel_floats(n);
@@ -188,8 +180,7 @@ static void check_maxpool(struct ls_pool_shape s) {
     kernel_expect_same("dx", dx, want_dx, in * sizeof *dx);
 }
 
-static void maxpool(void **state) {
-    (void)state;
+TEST_CASE(maxpool) {
     for (int size = 2; size <= 5; size++) {
         for (int width = 1; width < 24; width++) {
             check_maxpool((struct ls_pool_shape){2, 2 * size, width, size, LS_FP32});
@@ -249,16 +240,14 @@ static void check_squared_error(size_t n) {
     kernel_expect_same("dprediction", d, want, n * sizeof *d);
 }
 
-static void losses(void **state) {
-    (void)state;
+TEST_CASE(losses) {
     for (size_t rows = 0; rows < 12; rows += 3) {
         for (size_t c = 1; c < 10; c++) check_cross_entropy(rows, counts[c]);
     }
     for (size_t c = 0; c < COUNT_COUNT; c++) check_squared_error(counts[c]);
 }
 
-static void a_nan_logit_makes_the_loss_nan(void **state) {
-    (void)state;
+TEST_CASE(a_nan_logit_makes_the_loss_nan) {
     const int64_t *labels = kernel_labels((int64_t[]){0, 1}, 2);
     float *loss = kernel_floats(1), *logits = kernel_random(6, 1), *d = kernel_floats(6);
     logits[4] = NAN;
@@ -270,8 +259,8 @@ static void a_nan_logit_makes_the_loss_nan(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(elementwise), TEST(square_sum), TEST(gemm),   TEST(bias),
-        TEST(relu),        TEST(maxpool),    TEST(losses), TEST(a_nan_logit_makes_the_loss_nan),
+        ROW(elementwise), ROW(square_sum), ROW(gemm),   ROW(bias),
+        ROW(relu),        ROW(maxpool),    ROW(losses), ROW(a_nan_logit_makes_the_loss_nan),
     };
     return RUN_EVERYWHERE("reference", tests);
 }

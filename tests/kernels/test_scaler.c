@@ -3,16 +3,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/golden.h"
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 
 /* --- lists of gradients ------------------------------------------------------------------------------------------- */
@@ -77,8 +74,7 @@ static void add_gradients(const struct list *list) {
 
 static const size_t odd_counts[MAX_TENSORS] = {1, 37, 0, LS_UPDATE_CHUNK + 3};
 
-static void the_sum_is_over_all_tensors(void **state) {
-    (void)state;
+TEST_CASE(the_sum_is_over_all_tensors) {
     struct list list = make_list(odd_counts, MAX_TENSORS);
     double want = 0;
     for (int i = 0; i < MAX_TENSORS; i++) {
@@ -93,8 +89,7 @@ static void the_sum_is_over_all_tensors(void **state) {
     assert_true(square_sum(&list) == 0);
 }
 
-static void the_sum_is_finite_if_and_only_if_all_gradients_are(void **state) {
-    (void)state;
+TEST_CASE(the_sum_is_finite_if_and_only_if_all_gradients_are) {
     struct list list = make_list(odd_counts, MAX_TENSORS);
     for (int i = 0; i < MAX_TENSORS; i++) {
         for (size_t k = 0; k < odd_counts[i]; k++) list.gradients[i][k] = k % 2 ? FLT_MAX : -FLT_MAX;
@@ -112,8 +107,7 @@ static void the_sum_is_finite_if_and_only_if_all_gradients_are(void **state) {
 }
 
 /* Tensors that have nothing, and more chunks than there are blocks on a GPU, many of them a single element. */
-static void each_gradient_counts_once(void **state) {
-    (void)state;
+TEST_CASE(each_gradient_counts_once) {
     enum { TENSORS = 8500, LONG = 3 * LS_UPDATE_CHUNK + 5, TOTAL = TENSORS - 3 + LONG };
     struct ls_update_tensor *tensors = memset(kernel_bytes(TENSORS * sizeof *tensors), 0, TENSORS * sizeof *tensors);
     float *gradients = kernel_floats(TOTAL);
@@ -139,8 +133,7 @@ static void each_gradient_counts_once(void **state) {
 
 /* --- clipping ------------------------------------------------------------------------------------------------------ */
 
-static void clip_file(void **state) {
-    (void)state;
+TEST_CASE(clip_file) {
     static const size_t counts[3] = {10, 200, 3};
     static const char *const before[3] = {"g0", "g1", "g2"}, *const after[3] = {"clipped0", "clipped1", "clipped2"};
     kernel_golden_open("clip_grad_norm_max1");
@@ -171,8 +164,7 @@ static struct list make_thirteen(float scale) {
     return list;
 }
 
-static void clip_by_hand(void **state) {
-    (void)state;
+TEST_CASE(clip_by_hand) {
     static const float want[] = {1.4999999f, 1.9999999f, 5.9999995f};
     struct list list = make_thirteen(1);
     const struct ls_update_state *weighed = weigh(&list, NULL, 6.5f);
@@ -183,8 +175,7 @@ static void clip_by_hand(void **state) {
 }
 
 /* Norm and limit are those of the unscaled gradients. */
-static void clip_after_unscaling(void **state) {
-    (void)state;
+TEST_CASE(clip_after_unscaling) {
     const struct ls_scaler_state *scaler = make_scaler((struct ls_scaler_state){.scale = 3});
     struct list list = make_thirteen(3);
     const float inverse = (float)(1 / 3.0), norm = (float)(39 * (double)inverse);
@@ -196,8 +187,7 @@ static void clip_after_unscaling(void **state) {
     assert_true(weighed->norm == norm && weighed->gradient_factor == inverse);
 }
 
-static void clip_at_the_edges(void **state) {
-    (void)state;
+TEST_CASE(clip_at_the_edges) {
     struct list list = make_list((const size_t[]){2, 1}, 2);
     assert_true(weigh(&list, NULL, 6.5f)->gradient_factor == 1 && list.state->norm == 0);
     list.gradients[0][1] = 6.5f; /* 1e-6 keeps the limit itself from being 1 */
@@ -212,8 +202,7 @@ static void clip_at_the_edges(void **state) {
     assert_true(list.state->found_inf == 0);
 }
 
-static void every_state_learns_what_was_weighed(void **state) {
-    (void)state;
+TEST_CASE(every_state_learns_what_was_weighed) {
     struct list list = make_thirteen(2);
     const struct ls_scaler_state *scaler = make_scaler((struct ls_scaler_state){.scale = 2});
     struct ls_update_state *states = memset(kernel_bytes(3 * sizeof *states), 0, 3 * sizeof *states);
@@ -281,8 +270,7 @@ static void check_scaler(const cJSON *run) {
     assert_true(skipped > 0 && skipped < steps);
 }
 
-static void scaler_file(void **state) {
-    (void)state;
+TEST_CASE(scaler_file) {
     cJSON *runs = golden_json("grad_scaler.json");
     assert_int_equal(cJSON_GetArraySize(runs), 2);
     check_scaler(cJSON_GetArrayItem(runs, 0));
@@ -305,8 +293,7 @@ static void expect_scaler(struct ls_scaler_state got, float scale, int32_t growt
     assert_int_equal(got.skipped, skipped);
 }
 
-static void the_scale_changes_by_the_rule(void **state) {
-    (void)state;
+TEST_CASE(the_scale_changes_by_the_rule) {
     const struct ls_scaler_rule rule = {2, 0.5, 3}, uneven = {1.1, 0.7, 1};
     expect_scaler(update((struct ls_scaler_state){8, 1, 4}, 0, rule), 8, 2, 4);
     expect_scaler(update((struct ls_scaler_state){8, 2, 4}, 0, rule), 16, 0, 4);
@@ -327,8 +314,7 @@ static void the_scale_changes_by_the_rule(void **state) {
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* Numbers of all kinds (backends.h: the results have the bits of the best build). */
-static void numbers_of_every_kind(void **state) {
-    (void)state;
+TEST_CASE(numbers_of_every_kind) {
     static const double sums[] = {0, 1e-30, 4, 169, 170.3, 1e15 / 3, 1e300, INFINITY, NAN};
     static const float scales[] = {1, 65536, 3, 1e-3f, 0x1p-149f, 0x1p127f, INFINITY, 1e-45f, 1.9e38f, FLT_MAX};
     static const float norms[] = {0, 6.5f, 1e-3f, INFINITY};
@@ -351,17 +337,17 @@ static void numbers_of_every_kind(void **state) {
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST(the_sum_is_over_all_tensors),
-        TEST(the_sum_is_finite_if_and_only_if_all_gradients_are),
-        TEST_ON(EACH_ONCE, each_gradient_counts_once),
-        TEST(clip_file),
-        TEST(clip_by_hand),
-        TEST(clip_after_unscaling),
-        TEST(clip_at_the_edges),
-        TEST(every_state_learns_what_was_weighed),
-        TEST(scaler_file),
-        TEST(the_scale_changes_by_the_rule),
-        TEST(numbers_of_every_kind),
+        ROW(the_sum_is_over_all_tensors),
+        ROW(the_sum_is_finite_if_and_only_if_all_gradients_are),
+        ROW_ON(EACH_ONCE, each_gradient_counts_once),
+        ROW(clip_file),
+        ROW(clip_by_hand),
+        ROW(clip_after_unscaling),
+        ROW(clip_at_the_edges),
+        ROW(every_state_learns_what_was_weighed),
+        ROW(scaler_file),
+        ROW(the_scale_changes_by_the_rule),
+        ROW(numbers_of_every_kind),
     };
     return RUN_EVERYWHERE("scaler", tests);
 }

@@ -4,15 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/kernels/backends.h"
 #include "tests/kernels/problems.h"
 
@@ -79,16 +76,14 @@ static const int half_sizes[] = {0, 1, 3, 16, 67, 2, 33, 8};
 static const int few_sizes[] = {1, 4, 17, 64, 67};
 
 /* A size meets several alignments, but for the two largest ones. */
-static void every_operation(void **state) {
-    (void)state;
+TEST_CASE(every_operation) {
     size_t count = sizeof sizes / sizeof *sizes;
     check_all(LS_FP32, sizes, count, 0);
     for (int turn = 1; turn < 3 && kernel_is_on(ON_FAST); turn++) check_all(LS_FP32, sizes, count - 2, turn);
 }
 
 /* The same text as that of floats but for loads and stores: fewer sizes are enough. */
-static void every_operation_of_halves(void **state) {
-    (void)state;
+TEST_CASE(every_operation_of_halves) {
     for (int turn = 0; turn < 3; turn += 2) {
         check_all(LS_FP16, half_sizes, sizeof half_sizes / sizeof *half_sizes, turn);
         check_all(LS_BF16, half_sizes, sizeof half_sizes / sizeof *half_sizes, turn + 1);
@@ -96,26 +91,24 @@ static void every_operation_of_halves(void **state) {
 }
 
 /* Wherever order and rounding are others. */
-static void few_sizes_of_every_operation(void **state) {
-    (void)state;
+TEST_CASE(few_sizes_of_every_operation) {
     for (int turn = 0; turn < 3; turn++) check_all(LS_FP32, few_sizes, sizeof few_sizes / sizeof *few_sizes, turn);
     check_all(LS_FP16, few_sizes, sizeof few_sizes / sizeof *few_sizes, 0);
     check_all(LS_BF16, few_sizes, sizeof few_sizes / sizeof *few_sizes, 1);
 }
 
 /* Where vectors end and begin. */
-static void every_size_to_forty(void **state) {
-    (void)state;
+TEST_CASE(every_size_to_forty) {
     for (int size = 0; size < 40; size++)
         for (int d = 0; d < PROBLEM_DTYPES; d++) check_all(problem_dtypes[d], &size, 1, size);
 }
 
 int main(void) {
     static const struct kernel_test tests[] = {
-        TEST_ON(ON_OTHER_BUILDS | ON_NAIVE | ON_FAST, every_operation),
-        TEST_ON(ON_OTHER_BUILDS | ON_NAIVE | ON_FAST, every_operation_of_halves),
-        TEST_ON(ON_NAIVE | ON_FAST_OTHERWISE, few_sizes_of_every_operation),
-        TEST_ON(ON_BUILDS, every_size_to_forty),
+        ROW_ON(ON_OTHER_BUILDS | ON_NAIVE | ON_FAST, every_operation),
+        ROW_ON(ON_OTHER_BUILDS | ON_NAIVE | ON_FAST, every_operation_of_halves),
+        ROW_ON(ON_NAIVE | ON_FAST_OTHERWISE, few_sizes_of_every_operation),
+        ROW_ON(ON_BUILDS, every_size_to_forty),
     };
     return RUN_EVERYWHERE("every operation", tests);
 }

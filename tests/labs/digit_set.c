@@ -1,12 +1,5 @@
 #include "tests/labs/digit_set.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 
 #include "common/base/hash.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 const char *const set_names[SET_FILES] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "README.md"};

@@ -1,14 +1,9 @@
 #include "tests/labs/figures.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdbool.h>
+
+#include "tests/base/test.h"
 
 const bench_machine example_machine = {.cpu = "A \"fast\" CPU, really",
                                        .system = "Linux 6",

@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "labs/course/grade/attempt.h"
+#include "tests/base/test.h"
 
 /* --- the guest; the seed is a pipe, into which each start writes a byte ------------------------------------------------- */
 
@@ -86,15 +83,13 @@ static ssize_t try_guest(const char *check, bool *timed_out) {
     return count;
 }
 
-static void an_endless_loop_hangs_at_once(void **state) {
-    (void)state;
+TEST_CASE(an_endless_loop_hangs_at_once) {
     bool timed_out;
     assert_int_equal(try_guest("spins", &timed_out), 1);
     assert_true(timed_out);
 }
 
-static void standstill_is_tried_once_more(void **state) {
-    (void)state;
+TEST_CASE(standstill_is_tried_once_more) {
     bool timed_out;
     assert_int_equal(try_guest("waits", &timed_out), 2);
     assert_true(timed_out);
@@ -104,8 +99,7 @@ static void standstill_is_tried_once_more(void **state) {
     assert_false(timed_out);
 }
 
-static void lines_are_progress(void **state) {
-    (void)state;
+TEST_CASE(lines_are_progress) {
     bool timed_out;
     assert_int_equal(try_guest("writes", &timed_out), 1);
     assert_false(timed_out);
@@ -113,8 +107,7 @@ static void lines_are_progress(void **state) {
 
 /* Six others have the processor for most of the time: by the clock the guest takes longer than the deadline.
  * (attempt_run kills all children of this process, these as well.) */
-static void a_busy_machine_costs_nobody_points(void **state) {
-    (void)state;
+TEST_CASE(a_busy_machine_costs_nobody_points) {
     cpu_set_t all, one;
     bool timed_out;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);

@@ -1,18 +1,12 @@
 /* backends: what each back-end has, on a machine without a GPU, with two, and with one of whose operations one fails. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/comm/segment.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -37,8 +31,7 @@ static void run_backends(const char *environment, int status) {
 }
 
 /* Every operation that a stream can carry has a row; a send and its receive share one. */
-static void test_every_operation_has_a_row(void **state) {
-    (void)state;
+TEST_IN(programs, test_every_operation_has_a_row) {
 #define NAME(name, text, elements, preposition) text,
     static const char *const names[] = {LS_OPERATION_MAP(NAME)};
 #undef NAME
@@ -51,8 +44,7 @@ static void test_every_operation_has_a_row(void **state) {
     program_expect_text(&p, "staged    threads that share GPU 0, through the host's memory; not here (");
 }
 
-static void test_with_two_gpus(void **state) {
-    (void)state;
+TEST_IN(programs, test_with_two_gpus) {
     run_backends("CUDA_ON_CPU_DEVICES=2", 0);
     assert_string_equal(cells_of("all_reduce"), "yes yes yes yes yes");
     assert_string_equal(cells_of("gather"), "yes yes yes yes no"); /* a meta group has no use for it */
@@ -62,21 +54,9 @@ static void test_with_two_gpus(void **state) {
     program_expect_text(&p, "by NCCL; not here (there is one GPU only)");
 }
 
-static void test_an_operation_that_fails_is_no_operation(void **state) {
-    (void)state;
+TEST_IN(programs, test_an_operation_that_fails_is_no_operation) {
     run_backends("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:1:2", 1);
     assert_string_equal(cells_of("reduce"), "yes yes yes FAILED yes");
     assert_string_equal(cells_of("broadcast"), "yes yes yes yes yes");
     assert_non_null(strstr(p.err_text, "reduce on nccl: "));
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_every_operation_has_a_row),
-        WITH_PROGRAMS(test_with_two_gpus),
-        WITH_PROGRAMS(test_an_operation_that_fails_is_no_operation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

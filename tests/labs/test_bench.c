@@ -1,24 +1,17 @@
 /* bench_dp_vs_ddp: its command line, and the summaries of its runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <unistd.h>
 
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 
 static bench_settings settings;
 
 /* --- the command line -------------------------------------------------------------------------------------------- */
 
-static void test_defaults(void **state) {
-    (void)state;
+TEST_IN(scratch, test_defaults) {
     assert_int_equal(bench_parse_words(&settings, NULL, NULL, NULL, NULL), LS_OK);
     assert_int_equal(settings.plan_count, 2);
     assert_string_equal(settings.plans[0].model, "mlp");
@@ -30,8 +23,7 @@ static void test_defaults(void **state) {
     assert_string_equal(settings.device, "cpu");
 }
 
-static void test_models_with_sizes(void **state) {
-    (void)state;
+TEST_IN(scratch, test_models_with_sizes) {
     char models[] = "--models=mlp:784,32,10,convnet,deep", n[] = "--n=4,1,4,2", batch[] = "--batch=8",
          steps[] = "--steps=11";
     assert_int_equal(bench_parse_words(&settings, models, n, batch, steps), LS_OK);
@@ -50,8 +42,7 @@ static void test_models_with_sizes(void **state) {
 }
 
 /* Any N will do where each device has a batch of its own. */
-static void test_weak_plans(void **state) {
-    (void)state;
+TEST_IN(scratch, test_weak_plans) {
     char weak[] = "--per-device-batch=7", n[] = "--n=1,3";
     assert_int_equal(bench_parse_words(&settings, weak, n, NULL, NULL), LS_OK);
     assert_true(settings.plans[0].weak && settings.plans[1].weak);
@@ -63,8 +54,7 @@ static void test_weak_plans(void **state) {
     assert_int_equal(bench_global_batch(&settings.plans[0], 2), 64);
 }
 
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_IN(scratch, test_wrong_usage) {
     char three[] = "--n=1,3", batch[] = "--batch=4", eight[] = "--n=8", empty[] = "--models=mlp,,deep",
          twice[] = "--models=mlp,mlp", tpu[] = "--device=tpu", few[] = "--steps=10", nought[] = "--n=0",
          weak[] = "--per-device-batch=4", many[] = "--per-device-batch=400";
@@ -95,8 +85,7 @@ static void test_wrong_usage(void **state) {
     "\"final_loss\":0.5,\"parameter_hash\":\"00ff\",\"device_table\":[" shares "]}}"
 #define SHARE(share) "{\"communication_share\":" share "}"
 
-static void test_exposed_communication(void **state) {
-    (void)state;
+TEST_IN(scratch, test_exposed_communication) {
     bench_run dp = {.mode = BENCH_DP, .n = 3, .batch = 64}, ddp = {.mode = BENCH_DDP, .n = 2, .batch = 64};
     /* device 0's and that of the busiest other device */
     assert_int_equal(
@@ -110,8 +99,7 @@ static void test_exposed_communication(void **state) {
     expect_near(ddp.exposed_ms, 1);
 }
 
-static void test_summaries_that_are_not_the_runs(void **state) {
-    (void)state;
+TEST_IN(scratch, test_summaries_that_are_not_the_runs) {
     const char *const wrong[] = {
         "",
         "{",
@@ -129,8 +117,7 @@ static void test_summaries_that_are_not_the_runs(void **state) {
 }
 
 /* Threads that only enqueue do not show what a step waits for. */
-static void test_a_gpus_summary(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_gpus_summary) {
     bench_run run = {.mode = BENCH_DDP, .n = 1, .batch = 64};
     assert_int_equal(bench_read_summary(&run, "{\"summary\":{\"mode\":\"DistributedDataParallel\",\"devices\":1,"
                                               "\"batch_size\":64,\"median_step_ms\":8,\"final_loss\":0.5,"
@@ -146,15 +133,5 @@ static void test_a_gpus_summary(void **state) {
 
 int main(void) {
     alarm(60);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_defaults),
-        TEST(test_models_with_sizes),
-        TEST(test_weak_plans),
-        TEST(test_wrong_usage),
-        TEST(test_exposed_communication),
-        TEST(test_a_gpus_summary),
-        TEST(test_summaries_that_are_not_the_runs),
-    };
-    return cmocka_run_group_tests_name("bench_dp_vs_ddp", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,17 +1,11 @@
 /* bench_dp_vs_ddp's first screen: its sentences, for results made by hand; its tables are in test_results.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "labs/bench/dp_vs_ddp/bench.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 
 static bench_settings settings;
@@ -107,8 +101,7 @@ static void expect_line(int line, const char *expected) {
 
 /* --- who is faster ----------------------------------------------------------------------------------------------- */
 
-static void test_five_lines(void **state) {
-    (void)state;
+TEST(test_five_lines) {
     plan("mlp,convnet", "1,2", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 0.474, 0.002, 0.05);
     add_runs(row_of(0, BENCH_DDP, 2), 0.384, 0.001, 0.02);
@@ -127,8 +120,7 @@ static void test_five_lines(void **state) {
                    "1.25x, in Python at worst DDP 6.00x (one lock for DP's threads)");
 }
 
-static void test_dp_is_faster(void **state) {
-    (void)state;
+TEST(test_dp_is_faster) {
     plan("mlp", "2", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 1, 0.1, 0.5);
     add_runs(row_of(0, BENCH_DDP, 2), 1.5, 0.2, 1.25);
@@ -140,8 +132,7 @@ static void test_dp_is_faster(void **state) {
 }
 
 /* The greater of the two spreads counts, and a difference as large as it is not more. */
-static void test_a_tie_within_the_spread(void **state) {
-    (void)state;
+TEST(test_a_tie_within_the_spread) {
     plan("mlp", "2", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 1.25, 0.25, 0.5);
     add_runs(row_of(0, BENCH_DDP, 2), 1, 0, 0.25);
@@ -157,8 +148,7 @@ static void test_a_tie_within_the_spread(void **state) {
 }
 
 /* Where nothing measured differs, a virtual gap is told. */
-static void test_a_tie_and_a_virtual_gap(void **state) {
-    (void)state;
+TEST(test_a_tie_and_a_virtual_gap) {
     plan("mlp", "2,4", 2, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 2, 0.5, 0.5);
     fill();
@@ -167,8 +157,7 @@ static void test_a_tie_and_a_virtual_gap(void **state) {
                    "others");
 }
 
-static void test_one_run_has_no_spread(void **state) {
-    (void)state;
+TEST(test_one_run_has_no_spread) {
     plan("mlp", "2", 2, NULL);
     bench_add_run(row_of(0, BENCH_DP, 2), &(bench_run){.step_ms = 3, .weights = "aa"});
     bench_add_run(row_of(0, BENCH_DDP, 2), &(bench_run){.step_ms = 2, .weights = "aa"});
@@ -178,8 +167,7 @@ static void test_one_run_has_no_spread(void **state) {
     expect_line(2, "The gap: mlp unknown (one run each)");
 }
 
-static void test_times_that_are_no_numbers(void **state) {
-    (void)state;
+TEST(test_times_that_are_no_numbers) {
     plan("mlp", "2", 2, NULL);
     fill();
     row_of(0, BENCH_DP, 2)->step_ms = NAN;
@@ -191,8 +179,7 @@ static void test_times_that_are_no_numbers(void **state) {
 
 /* --- which N ----------------------------------------------------------------------------------------------------- */
 
-static void test_the_greatest_measured_n_comes_first(void **state) {
-    (void)state;
+TEST(test_the_greatest_measured_n_comes_first) {
     plan("mlp", "1,2,4,8", 4, NULL);
     add_runs(row_of(0, BENCH_DDP, 2), 3.05, 0.1, 0);
     add_runs(virtual_of(0, BENCH_DP, 8), 1, 0.1, 0);
@@ -202,8 +189,7 @@ static void test_the_greatest_measured_n_comes_first(void **state) {
                    "within spread; virtual N = 8 DP 2.00x");
 }
 
-static void test_only_one_device(void **state) {
-    (void)state;
+TEST(test_only_one_device) {
     plan("mlp", "1", 2, NULL);
     fill();
     answer();
@@ -211,8 +197,7 @@ static void test_only_one_device(void **state) {
 }
 
 /* Measured times of devices that share a core are not compared. */
-static void test_only_one_core(void **state) {
-    (void)state;
+TEST(test_only_one_core) {
     plan("mlp", "1,2", 1, NULL);
     add_runs(row_of(0, BENCH_DP, 2), 1, 0.1, 0); /* faster in turns, slower with a core each */
     fill();
@@ -228,8 +213,7 @@ static void test_only_one_core(void **state) {
     expect_line(2, "The gap: mlp 1.000 ms = 0.500 exposed communication + 0.500 others");
 }
 
-static void test_devices_that_share_a_gpu(void **state) {
-    (void)state;
+TEST(test_devices_that_share_a_gpu) {
     plan("mlp", "2", 1, NULL);
     settings.gpus = true;
     bench_plan_virtual(&models[0], &settings);
@@ -239,8 +223,7 @@ static void test_devices_that_share_a_gpu(void **state) {
     expect_line(2, "The gap: mlp unknown");
 }
 
-static void test_a_gpus_gap_has_no_parts(void **state) {
-    (void)state;
+TEST(test_a_gpus_gap_has_no_parts) {
     plan("mlp", "2", 2, NULL);
     settings.gpus = true;
     for (bench_mode mode = BENCH_DP; mode <= BENCH_DDP; mode++)
@@ -252,8 +235,7 @@ static void test_a_gpus_gap_has_no_parts(void **state) {
 
 /* --- failures and weights ---------------------------------------------------------------------------------------- */
 
-static void test_failed_rows(void **state) {
-    (void)state;
+TEST(test_failed_rows) {
     plan("mlp,convnet", "2,4", 2, NULL);
     row_of(0, BENCH_DDP, 2)->failed = row_of(1, BENCH_DDP, 2)->failed = row_of(1, BENCH_DP, 2)->failed = true;
     virtual_of(1, BENCH_DP, 4)->failed = true;
@@ -273,8 +255,7 @@ static void test_failed_rows(void **state) {
     assert_true(isnan(row_of(0, BENCH_DDP, 2)->speedup));
 }
 
-static void test_weights_that_differ(void **state) {
-    (void)state;
+TEST(test_weights_that_differ) {
     plan("mlp", "1,2", 2, NULL);
     fill();
     strcpy(row_of(0, BENCH_DP, 2)->weights, "bb");
@@ -294,8 +275,7 @@ static void test_weights_that_differ(void **state) {
     expect_line(1, "Same weights: mlp, N = 3: no, and need not (N is no power of two)");
 }
 
-static void test_replays_that_are_alike(void **state) {
-    (void)state;
+TEST(test_replays_that_are_alike) {
     plan("mlp", "2", 2, NULL);
     fill();
     add_all_replayed(0, 2, 2);
@@ -305,8 +285,7 @@ static void test_replays_that_are_alike(void **state) {
 }
 
 /* Weak: each device's batch stays, so N devices do N times the work of T1. */
-static void test_weak_scaling(void **state) {
-    (void)state;
+TEST(test_weak_scaling) {
     plan("mlp", "1,2", 2, "--per-device-batch=48");
     fill();
     const bench_row *dp = row_of(0, BENCH_DP, 2);
@@ -325,23 +304,5 @@ static void test_weak_scaling(void **state) {
 
 int main(void) {
     alarm(60);
-#define TEST(name) cmocka_unit_test(name)
-    const struct CMUnitTest tests[] = {
-        TEST(test_five_lines),
-        TEST(test_dp_is_faster),
-        TEST(test_a_tie_within_the_spread),
-        TEST(test_a_tie_and_a_virtual_gap),
-        TEST(test_one_run_has_no_spread),
-        TEST(test_times_that_are_no_numbers),
-        TEST(test_the_greatest_measured_n_comes_first),
-        TEST(test_only_one_device),
-        TEST(test_only_one_core),
-        TEST(test_devices_that_share_a_gpu),
-        TEST(test_a_gpus_gap_has_no_parts),
-        TEST(test_failed_rows),
-        TEST(test_weights_that_differ),
-        TEST(test_replays_that_are_alike),
-        TEST(test_weak_scaling),
-    };
-    return cmocka_run_group_tests_name("bench_dp_vs_ddp's answers", tests, NULL, NULL);
+    return run_added_tests();
 }

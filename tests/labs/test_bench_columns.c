@@ -1,16 +1,10 @@
 /* columns: a row as text, as CSV and as JSON, from one list; and the texts around them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
+#include "tests/base/test.h"
 
 struct row {
     int ranks;
@@ -92,14 +86,12 @@ static void check(bench_put *put, const void *line, const char *wanted) {
 }
 
 /* Every digit of whole numbers, nothing for NaN, quotes doubled; without a row the commas alone. */
-static void csv(void **state) {
-    (void)state;
+TEST(csv) {
     check(put_csv, &with, ",n,ranks,bytes,time_ms,rate,host,2,-4,12345678901,1.5,,\"a\"\"b\"");
     check(put_csv, &without, ",n,ranks,bytes,time_ms,rate,host,2,,,,,");
 }
 
-static void json(void **state) {
-    (void)state;
+TEST(json) {
     check(put_json, &with,
           "{\n\t\"n\":\t2,\n\t\"ranks\":\t-4,\n\t\"bytes\":\t12345678901,\n\t\"time_ms\":\t1.5,\n\t\"rate\":\tnull,\n"
           "\t\"host\":\t\"a\\\"b\"\n}");
@@ -107,8 +99,7 @@ static void json(void **state) {
 }
 
 /* What has a head; without rows the heads alone. */
-static void text(void **state) {
-    (void)state;
+TEST(text) {
     check(put_two, NULL,
           "  time  rate\n"
           "     s     %  host         bits               size  rate\n"
@@ -123,19 +114,8 @@ static void text(void **state) {
           "N     s     %  host  bits  size  rate\n");
 }
 
-static void too_many_columns_are_refused(void **state) {
-    (void)state;
+TEST(too_many_columns_are_refused) {
     bench_column many[BENCH_HEADS_MAX + 2] = {{.kind = BENCH_END}};
     for (int i = 0; i <= BENCH_HEADS_MAX; i++) many[i] = own_columns[0];
     assert_int_equal(bench_print_rows(stdout, many, &example, 1, sizeof example), LS_ERR_INVALID);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(csv),
-        cmocka_unit_test(json),
-        cmocka_unit_test(text),
-        cmocka_unit_test(too_many_columns_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

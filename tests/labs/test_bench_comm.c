@@ -1,21 +1,14 @@
 /* bench_comm's figures: its arithmetic on times made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 
 /* --- bandwidths -------------------------------------------------------------------------------------------------- */
 
-static void test_bandwidths(void **state) {
-    (void)state;
+TEST_IN(scratch, test_bandwidths) {
     static const struct {
         const char *name;
         double factor; /* for N = 4 */
@@ -45,8 +38,7 @@ static void test_bandwidths(void **state) {
     assert_true(isnan(barrier.time_us));
 }
 
-static void test_counts_that_differ(void **state) {
-    (void)state;
+TEST_IN(scratch, test_counts_that_differ) {
     comm_row row = {.operation = &comm_operations[0], .n = 2, .nbytes = 64, .busiest_rank = 1};
     const comm_results results = {.rows = &row, .row_count = 1};
     row.agreement = COMM_EQUAL;
@@ -56,13 +48,4 @@ static void test_counts_that_differ(void **state) {
     row.formula = (struct ls_allreduce_cost){.sent_messages = 3, .sent_bytes = 64};
     assert_int_equal(comm_check_counts(&results), LS_ERR_INVALID);
     scratch_expect_error("N 2, 64 bytes: rank 1 sent 2 messages, 64 bytes", "the formula says sent 3, 64");
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_bandwidths),
-        TEST(test_counts_that_differ),
-    };
-    return cmocka_run_group_tests_name("bench_comm", tests, NULL, NULL);
 }

@@ -1,23 +1,16 @@
 /* The operations of bench_comm: what a size means for each, what they must send by formula, and which contents they
  * must leave; wrong ones are made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 /* --- sizes ------------------------------------------------------------------------------------------------------- */
 
-static void test_what_a_size_means(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_a_size_means) {
     const comm_operation *gather = comm_operation_find("all_gather"), *reduce = comm_operation_find("all_reduce");
     assert_int_equal(comm_part_count(reduce, 4, 4096, LS_FP32), 1024);
     assert_int_equal(comm_part_count(gather, 4, 4096, LS_FP32), 256); /* all parts together */
@@ -45,8 +38,7 @@ static void expect_cost(const char *name, int n, int rank, size_t count, const s
             fail_msg("%s, rank %d: number %d is %zu, not %zu", name, rank, i, found[i], expected[i]);
 }
 
-static void test_formulas(void **state) {
-    (void)state;
+TEST_IN(scratch, test_formulas) {
     expect_cost("broadcast", 4, 0, 100, (size_t[]){3, 1200, 0, 0});
     expect_cost("broadcast", 4, 2, 100, (size_t[]){0, 0, 1, 400});
     expect_cost("gather", 4, 0, 100, (size_t[]){0, 0, 3, 1200});
@@ -115,8 +107,7 @@ static void expect_caught(const comm_patterns *patterns, const comm_operation *o
     assert_int_equal(comm_check(patterns, &slot, "the test"), LS_OK);
 }
 
-static void test_wrong_results_are_caught(void **state) {
-    (void)state;
+TEST_IN(scratch, test_wrong_results_are_caught) {
     comm_patterns *patterns;
     assert_int_equal(comm_patterns_create(&patterns, RANKS, LS_FP32, LS_REDUCE_SUM), LS_OK);
     for (const comm_operation *operation = comm_operations; operation->name; operation++) {
@@ -148,8 +139,7 @@ static void test_wrong_results_are_caught(void **state) {
 }
 
 /* An operation that leaves every buffer as it was must not look right, on any rank that gets a result. */
-static void test_nothing_done_is_caught(void **state) {
-    (void)state;
+TEST_IN(scratch, test_nothing_done_is_caught) {
     comm_patterns *patterns;
     assert_int_equal(comm_patterns_create(&patterns, RANKS, LS_FP32, LS_REDUCE_MAX), LS_OK);
     for (const comm_operation *operation = comm_operations; operation->name; operation++) {
@@ -164,15 +154,4 @@ static void test_nothing_done_is_caught(void **state) {
         }
     }
     comm_patterns_destroy(patterns);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_a_size_means),
-        TEST(test_formulas),
-        TEST(test_wrong_results_are_caught),
-        TEST(test_nothing_done_is_caught),
-    };
-    return cmocka_run_group_tests_name("bench_comm's operations", tests, NULL, NULL);
 }

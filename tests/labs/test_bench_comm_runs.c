@@ -1,13 +1,6 @@
 #define _GNU_SOURCE
 /* bench_comm with its ranks: every operation and algorithm at tiny sizes; what is wrong is caught, and nothing is left
  * behind. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +14,7 @@
 #include "labs/bench/shared/child.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/programs/program.h"
 
@@ -80,16 +74,14 @@ static void run_all(void) {
     comm_results_destroy(results);
 }
 
-static void test_every_row_is_right_and_counted(void **state) {
-    (void)state;
+TEST_IN(scratch, test_every_row_is_right_and_counted) {
     make_settings((ls_int_list){.count = 2, .values = {2, 3}}, "4,40,20K");
     add_everything();
     settings.variants[COMM_SHM_SHARED] = settings.variants[COMM_THREADS] = true;
     run_all();
 }
 
-static void test_private_buffers_and_rounds(void **state) {
-    (void)state;
+TEST_IN(scratch, test_private_buffers_and_rounds) {
     make_settings((ls_int_list){.count = 1, .values = {3}}, "8,600K");
     add_everything();
     settings.variants[COMM_SHM_PRIVATE] = true;
@@ -97,8 +89,7 @@ static void test_private_buffers_and_rounds(void **state) {
     run_all();
 }
 
-static void test_checks_without_times_in_every_type(void **state) {
-    (void)state;
+TEST_IN(scratch, test_checks_without_times_in_every_type) {
     for (int dtype = 0; dtype < LS_DTYPE_COUNT; dtype++) {
         make_settings((ls_int_list){.count = 1, .values = {5}}, "1K");
         add_everything();
@@ -131,8 +122,7 @@ static ls_status run_one(comm_results *results, comm_variant variant) {
     return LS_ERR_INVALID;
 }
 
-static void test_a_wrong_result_ends_the_bench(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_wrong_result_ends_the_bench) {
     comm_operation broken = *comm_operation_find("all_reduce");
     comm_results *results;
     broken.enqueue = broken_all_reduce;
@@ -152,8 +142,7 @@ static void test_a_wrong_result_ends_the_bench(void **state) {
     comm_results_destroy(results);
 }
 
-static void test_a_count_that_differs_is_found(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_count_that_differs_is_found) {
     comm_operation dishonest = *comm_operation_find("broadcast");
     comm_results *results;
     dishonest.cost = wrong_cost;
@@ -196,8 +185,7 @@ static const char *out_option(const char *folder) {
     return text;
 }
 
-static void test_bad_options(void **state) {
-    (void)state;
+TEST_IN(scratch, test_bad_options) {
     static const char *const bad[] = {"--op=nothing", "--allreduce=nothing", "--sizes=1:0", "--n=1", "operand"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(run_program(bad[i], NULL, NULL, NULL), LS_ERR_USAGE);
@@ -207,8 +195,7 @@ static void test_bad_options(void **state) {
     }
 }
 
-static void test_a_folder_that_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_folder_that_cannot_be_written) {
     scratch_write("file", "", 0);
     assert_int_equal(run_program(out_option(scratch_path("file")), "--sizes=8", "--op=barrier", NULL), LS_ERR_SYSTEM);
     scratch_expect_error("exit status 1", "file");
@@ -242,8 +229,7 @@ static void await_children(pid_t pid, int count, pid_t *children) {
     fail_msg("process %d has not %d children", (int)pid, count);
 }
 
-static void test_a_rank_is_killed(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_rank_is_killed) {
     pid_t ranks[3];
     stderr_begin();
     pid_t bench = start_child(long_bench, NULL);
@@ -258,8 +244,7 @@ static void test_a_rank_is_killed(void **state) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-static void test_the_bench_is_killed(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_bench_is_killed) {
     pid_t ranks[3];
     stderr_begin();
     pid_t bench = start_child(long_bench, NULL);
@@ -273,17 +258,5 @@ static void test_the_bench_is_killed(void **state) {
 
 int main(void) {
     alarm(200);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_every_row_is_right_and_counted),
-        TEST(test_private_buffers_and_rounds),
-        TEST(test_checks_without_times_in_every_type),
-        TEST(test_a_wrong_result_ends_the_bench),
-        TEST(test_a_count_that_differs_is_found),
-        TEST(test_bad_options),
-        TEST(test_a_folder_that_cannot_be_written),
-        TEST(test_a_rank_is_killed),
-        TEST(test_the_bench_is_killed),
-    };
-    return cmocka_run_group_tests_name("bench_comm's runs", tests, NULL, NULL);
+    return run_added_tests();
 }

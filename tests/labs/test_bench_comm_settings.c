@@ -1,15 +1,9 @@
 /* bench_comm's command line: what it means, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 
 #include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static comm_settings settings;
 
@@ -27,8 +21,7 @@ static ls_status parse(const char *a, const char *b, const char *c, const char *
     return comm_parse(&settings, argc, argv, &help);
 }
 
-static void test_defaults(void **state) {
-    (void)state;
+TEST_IN(scratch, test_defaults) {
     assert_int_equal(parse(NULL, NULL, NULL, NULL), LS_OK);
     int rows = 0, operations = 0, all_reduces = 0;
     while (ls_allreduce_algorithms[rows].name) rows++;
@@ -48,8 +41,7 @@ static void test_defaults(void **state) {
     assert_int_equal(comm_slots_of(comm_operation_find("all_reduce"), 2, 1, &settings).count, 1);
 }
 
-static void test_sizes(void **state) {
-    (void)state;
+TEST_IN(scratch, test_sizes) {
     assert_int_equal(comm_parse_sizes(&settings, "64K,8,1M,8"), LS_OK);
     assert_int_equal(settings.size_count, 3);
     assert_int_equal(settings.sizes[0], 8);
@@ -69,8 +61,7 @@ static void test_sizes(void **state) {
     }
 }
 
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_IN(scratch, test_wrong_usage) {
     static const struct {
         const char *a, *b, *text;
     } lines[] = {
@@ -92,8 +83,7 @@ static void test_wrong_usage(void **state) {
     }
 }
 
-static void test_lists_keep_their_order_and_drop_doubles(void **state) {
-    (void)state;
+TEST_IN(scratch, test_lists_keep_their_order_and_drop_doubles) {
     assert_int_equal(
         parse("--op=broadcast,all_reduce,broadcast", "--allreduce=ring,direct,ring", "--n=4,2,4", "--backend=all"),
         LS_OK);
@@ -109,15 +99,4 @@ static void test_lists_keep_their_order_and_drop_doubles(void **state) {
     assert_int_equal(comm_owner(&settings, 0), 0);
     assert_int_equal(comm_owner(&settings, 1), 1);
     assert_int_equal(comm_owner(&settings, 2), 2);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_defaults),
-        TEST(test_sizes),
-        TEST(test_wrong_usage),
-        TEST(test_lists_keep_their_order_and_drop_doubles),
-    };
-    return cmocka_run_group_tests_name("bench_comm's settings", tests, NULL, NULL);
 }

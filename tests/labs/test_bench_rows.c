@@ -1,11 +1,4 @@
 /* bench_dp_vs_ddp: its arithmetic on numbers made by hand; what it writes of such is in test_results.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/replay/fit_tn/fit_tn.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 
 static bench_settings settings;
@@ -65,8 +59,7 @@ static void make_model(void) {
     bench_assemble(&model);
 }
 
-static void test_what_a_row_says(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_a_row_says) {
     make_model();
     const bench_row *t1 = row_of(BENCH_SINGLE, 1), *part = row_of(BENCH_SINGLE, 2), *dp = row_of(BENCH_DP, 2),
                     *ddp = row_of(BENCH_DDP, 2);
@@ -92,8 +85,7 @@ static void test_what_a_row_says(void **state) {
     expect_near(ddp->fixed_ms, -1); /* as it is */
 }
 
-static void test_virtual_rows(void **state) {
-    (void)state;
+TEST_IN(scratch, test_virtual_rows) {
     make_model();
     const bench_row *t1 = &model.virtual_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
     expect_near(t1->step_ms, 10);
@@ -122,8 +114,7 @@ static void expect_comparison(const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static void test_virtual_beside_measured(void **state) {
-    (void)state;
+TEST_IN(scratch, test_virtual_beside_measured) {
     make_model();
     expect_comparison("single +11.1 %"); /* on one core, two devices have none each */
     model.virtual_rows[1].oversubscribed = model.virtual_rows[2].oversubscribed = false;
@@ -145,8 +136,7 @@ static void plan_virtual(const bench_plan *plan) {
     bench_plan_virtual(&model, &settings);
 }
 
-static void test_which_n_are_virtual(void **state) {
-    (void)state;
+TEST_IN(scratch, test_which_n_are_virtual) {
     char one[] = "--n=1,2", four[] = "--n=1,4", steps[] = "--steps=11";
     assert_int_equal(bench_parse_words(&settings, NULL, NULL, NULL, NULL), LS_OK);
     plan_virtual(&settings.plans[0]);
@@ -173,8 +163,7 @@ static void test_which_n_are_virtual(void **state) {
     assert_int_equal(model.virtual_plan.steps, LS_WARMUP_STEPS + 2);
 }
 
-static void test_rows_of_gpus(void **state) {
-    (void)state;
+TEST_IN(scratch, test_rows_of_gpus) {
     make_model();
     bench_plan_rows(&model, &settings.plans[0], &settings);
     add_runs(BENCH_SINGLE, 1, (double[]){10, 8, 9}, NAN, "aa");
@@ -190,8 +179,7 @@ static void test_rows_of_gpus(void **state) {
     assert_true(isnan(dp->exposed_ms) && isnan(dp->fixed_ms));
 }
 
-static void test_weights_are_compared(void **state) {
-    (void)state;
+TEST_IN(scratch, test_weights_are_compared) {
     make_model();
     assert_true(bench_same_weights(&model, 1) && bench_same_weights(&model, 2));
     strcpy(row_of(BENCH_DDP, 2)->weights, "cd");
@@ -220,8 +208,7 @@ static void write_results(const char *folder) {
     assert_int_equal(bench_write_files(&results, folder), LS_OK);
 }
 
-static void test_virtual_rows_are_fitted(void **state) {
-    (void)state;
+TEST_IN(scratch, test_virtual_rows_are_fitted) {
     write_results(scratch_folder());
     fit_tn_data data;
     const fit_tn_settings fit = {.csv = scratch_path("dp_vs_ddp_virtual.csv"), .mode = "dp"};
@@ -232,8 +219,7 @@ static void test_virtual_rows_are_fitted(void **state) {
     assert_non_null(strstr(data.how, "virtual"));
 }
 
-static void test_folders(void **state) {
-    (void)state;
+TEST_IN(scratch, test_folders) {
     char deep[300];
     snprintf(deep, sizeof deep, "%s/a/b//c/", scratch_folder());
     assert_int_equal(bench_prepare_files(deep), LS_OK);
@@ -257,8 +243,7 @@ static void plan_on(int processors) {
     bench_plan_locked(&model, &settings);
 }
 
-static void test_which_n_is_locked(void **state) {
-    (void)state;
+TEST_IN(scratch, test_which_n_is_locked) {
     char steps[] = "--steps=11";
     assert_int_equal(bench_parse_words(&settings, NULL, NULL, NULL, NULL), LS_OK); /* N = 1, 2, 4 */
     plan_on(3);
@@ -293,8 +278,7 @@ static void make_locked_model(void) {
     bench_assemble(&model);
 }
 
-static void test_locked_rows(void **state) {
-    (void)state;
+TEST_IN(scratch, test_locked_rows) {
     make_locked_model();
     const bench_row *t1 = &model.locked_rows[0], *dp = t1 + 1, *ddp = t1 + 2;
     expect_near(t1->speedup, 1); /* over itself, and not over the 9 ms */
@@ -309,8 +293,7 @@ static void test_locked_rows(void **state) {
 }
 
 /* A run that was asked for the lock is one only if it says so. */
-static void test_locked_runs(void **state) {
-    (void)state;
+TEST_IN(scratch, test_locked_runs) {
     char models[] = "--models=mlp:784,16,10", n[] = "--n=2", steps[] = "--steps=12";
     assert_int_equal(bench_parse_words(&settings, models, n, steps, NULL), LS_OK);
     plan_on(2);
@@ -331,19 +314,5 @@ static void test_locked_runs(void **state) {
 
 int main(void) {
     alarm(120);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_a_row_says),
-        TEST(test_virtual_rows),
-        TEST(test_virtual_beside_measured),
-        TEST(test_which_n_are_virtual),
-        TEST(test_rows_of_gpus),
-        TEST(test_weights_are_compared),
-        TEST(test_virtual_rows_are_fitted),
-        TEST(test_folders),
-        TEST(test_which_n_is_locked),
-        TEST(test_locked_rows),
-        TEST(test_locked_runs),
-    };
-    return cmocka_run_group_tests_name("bench_dp_vs_ddp_rows", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 #define _GNU_SOURCE
 /* bench_dp_vs_ddp's child processes: what they say and how they end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,6 +17,7 @@
 #include "labs/bench/shared/child.h"
 #include "labs/replay/engine/account.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -34,8 +28,7 @@ static ls_status run_script(const char *script, double timeout_s) {
     return bench_child_run(argv, timeout_s, &output);
 }
 
-static void test_output_is_kept(void **state) {
-    (void)state;
+TEST_IN(scratch, test_output_is_kept) {
     assert_int_equal(run_script("echo first; echo last; echo complaint >&2", 30), LS_OK);
     assert_string_equal(output.out, "first\nlast\n");
     assert_string_equal(output.err, "complaint\n");
@@ -54,8 +47,7 @@ static void test_output_is_kept(void **state) {
     assert_string_equal(bench_last_line(output.out), "end");
 }
 
-static void test_failures_name_the_command_and_the_cause(void **state) {
-    (void)state;
+TEST_IN(scratch, test_failures_name_the_command_and_the_cause) {
     assert_int_equal(run_script("echo 'x: error: the cause' >&2; echo more >&2; exit 1", 30), LS_ERR_SYSTEM);
     scratch_expect_error("` ended with exit status 1: the cause", "/bin/sh -c");
     assert_int_equal(run_script("echo 'x: error: rank' >&2; echo 'y: error: launcher' >&2; exit 3", 30), LS_ERR_SYSTEM);
@@ -76,8 +68,7 @@ static void *sleep_until_told(void *pipe_end) {
 
 /* Another thread may take SIGCHLD, and the pipes may close long before the child ends: as with a program that holds a
  * GPU, started by one that has used CUDA. */
-static void test_an_end_that_no_signal_tells(void **state) {
-    (void)state;
+TEST_IN(scratch, test_an_end_that_no_signal_tells) {
     const double timeout_s = 40;
     int fds[2];
     pthread_t thread;
@@ -92,8 +83,7 @@ static void test_an_end_that_no_signal_tells(void **state) {
 }
 
 /* A child that was there before stays. */
-static void test_a_run_that_takes_too_long(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_run_that_takes_too_long) {
     double begin_us = ls_now_us();
     pid_t other = fork();
     if (other == 0) {
@@ -110,8 +100,7 @@ static void test_a_run_that_takes_too_long(void **state) {
 
 /* --- the programs themselves ------------------------------------------------------------------------------------- */
 
-static void test_a_small_bench(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_small_bench) {
     static bench_settings settings;
     static bench_model model;
     char *argv[] = {"bench", "--models=mlp:784,16,10", "--n=1,2", "--rounds=1", "--steps=12", NULL};
@@ -143,8 +132,7 @@ static const struct bench_replayed *replayed(const bench_model *model, bench_mod
 
 /* Why GPUs and Python differ from threads on one memory: on a node whose figures are given, so nothing here depends on
  * this machine. */
-static void test_the_same_step_on_gpus(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_same_step_on_gpus) {
     static bench_settings settings;
     static bench_model model, again;
     char out[1200];
@@ -199,8 +187,7 @@ static void expect_exposed(const ls_trace *trace, double exposed_ms) {
 }
 
 /* The rows are there, the traces say what they are, and nothing but time is different: same weights. */
-static void test_a_small_bench_in_virtual_time(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_small_bench_in_virtual_time) {
     static bench_settings settings;
     static bench_model model;
     char out[1200];
@@ -242,8 +229,7 @@ static void test_a_small_bench_in_virtual_time(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_a_model_that_does_not_exist(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_model_that_does_not_exist) {
     bench_settings settings;
     char *argv[] = {"bench", "--models=nothing", NULL};
     bool help;
@@ -254,8 +240,7 @@ static void test_a_model_that_does_not_exist(void **state) {
 }
 
 /* What the shares are made of leaves out the warm-up, as the step times do: seen in the bytes, which are exact. */
-static void test_phases_are_those_of_the_timed_steps(void **state) {
-    (void)state;
+TEST_IN(scratch, test_phases_are_those_of_the_timed_steps) {
     char path[1100];
     snprintf(path, sizeof path, "%s/dp_train", build_folder());
     char *argv[] = {path,          "--devices=2",   "--model=mlp:784,16,16", "--steps=12",
@@ -280,8 +265,7 @@ static int line_count(const char *text) {
 }
 
 /* Stdout holds the answers and a table, the file all of it; with --all stdout does, too. */
-static void test_the_program(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_program) {
     static program p;
     for (int all = 0; all < 2; all++) {
         program_start(&p, "%s/bench_dp_vs_ddp --models=mlp:784,16,10 --n=1,2 --rounds=2 --steps=12 --quiet%s --out=%s",
@@ -321,8 +305,7 @@ static void expect_picture(program *p) {
 }
 
 /* A row whose trace cannot be written fails; the others are told and drawn. */
-static void test_a_row_that_fails(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_row_that_fails) {
     static program p;
     scratch_write("dp_vs_ddp_virtual_mlp_784_16_10_DP_8", "", 0);
     program_start(&p,
@@ -345,19 +328,5 @@ static void test_a_row_that_fails(void **state) {
 
 int main(void) {
     alarm(500);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_output_is_kept),
-        TEST(test_failures_name_the_command_and_the_cause),
-        TEST(test_an_end_that_no_signal_tells),
-        TEST(test_a_run_that_takes_too_long),
-        TEST(test_a_small_bench),
-        TEST(test_the_same_step_on_gpus),
-        TEST(test_a_small_bench_in_virtual_time),
-        TEST(test_a_model_that_does_not_exist),
-        TEST(test_phases_are_those_of_the_timed_steps),
-        cmocka_unit_test_setup_teardown(test_the_program, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_row_that_fails, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("bench_dp_vs_ddp's runs", tests, NULL, NULL);
+    return run_added_tests();
 }

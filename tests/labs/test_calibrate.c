@@ -1,22 +1,15 @@
 /* calibrate: what it concludes from measurements, and the file that it writes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "labs/replay/calibrate/calibrate.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
-static void test_spread(void **state) {
-    (void)state;
+TEST(test_spread) {
     double values[] = {9, 1, 5, 3, 7, 2, 4, 8, 10, 6, 11};
     calibrate_spread s = calibrate_spread_of(values, 11);
     expect_near(s.fast, 2);
@@ -27,8 +20,7 @@ static void test_spread(void **state) {
 }
 
 /* Up to half of them may be, by however much. */
-static void test_disturbed_runs_do_not_count(void **state) {
-    (void)state;
+TEST(test_disturbed_runs_do_not_count) {
     double values[100];
     for (int i = 0; i < 100; i++) values[i] = i % 5 < 3 ? 100 + 0.01 * i : 100 + 39. * i;
     assert_true(calibrate_spread_of(values, 100).median < 101);
@@ -36,8 +28,7 @@ static void test_disturbed_runs_do_not_count(void **state) {
 
 /* A machine that slows down to a fifth is still half as fast beside others as alone; a run beside others that was
  * disturbed itself is one of many. */
-static void test_factors_are_of_neighbouring_runs(void **state) {
-    (void)state;
+TEST(test_factors_are_of_neighbouring_runs) {
     double alone_us[100], beside_us[100];
     for (int r = 0; r < 100; r++) {
         alone_us[r] = r < 30 ? 100 : 500;
@@ -46,8 +37,7 @@ static void test_factors_are_of_neighbouring_runs(void **state) {
     expect_near(calibrate_factor(beside_us, alone_us, 100), 2);
 }
 
-static void test_larger_messages_are_never_faster(void **state) {
-    (void)state;
+TEST(test_larger_messages_are_never_faster) {
     calibrate_row rows[] = {{2, 1024, even_spread(1), 0},     {2, 4096, even_spread(2.98), 0},
                             {2, 16384, even_spread(1.88), 0}, {2, 65536, even_spread(1.88), 0},
                             {4, 1024, even_spread(0.5), 0},   {4, 4096, even_spread(3), 0}};
@@ -56,8 +46,7 @@ static void test_larger_messages_are_never_faster(void **state) {
     for (int i = 0; i < 6; i++) expect_near(rows[i].written_us, written_us[i]);
 }
 
-static void test_rough(void **state) {
-    (void)state;
+TEST(test_rough) {
     calibrate_figures f = example_figures();
     assert_false(calibrate_is_rough(&f));
     f.fp32_us[CALIBRATE_MAIN_BATCH].high = 150; /* of 100 */
@@ -76,8 +65,7 @@ static void test_rough(void **state) {
     assert_true(calibrate_is_rough(&f));
 }
 
-static void test_conclusions(void **state) {
-    (void)state;
+TEST(test_conclusions) {
     calibrate_figures f = example_figures();
     struct calibrate_node node = calibrate_conclude(&f);
     expect_near(node.device.fp32_GFLOPs, 80); /* 8e6 flops, the most samples, in 100 us */
@@ -108,8 +96,7 @@ static void test_conclusions(void **state) {
     expect_near(node.collectives.slow_down, 1.0625);
 }
 
-static void test_limits_of_conclusions(void **state) {
-    (void)state;
+TEST(test_limits_of_conclusions) {
     calibrate_figures f = example_figures();
     f.smallest_us = even_spread(0.4);
     f.products_beside_copies = f.products_crowded = f.passes_crowded = 0.9;
@@ -143,8 +130,7 @@ static calibrate_figures layers(void) {
     return f;
 }
 
-static void test_few_samples_reach_a_share(void **state) {
-    (void)state;
+TEST(test_few_samples_reach_a_share) {
     calibrate_figures f = layers();
     int last = CALIBRATE_BATCHES - 1;
     double rate = 1e2 * f.batches[last] / (100 + 0.5 * f.batches[last]);
@@ -159,8 +145,7 @@ static void test_few_samples_reach_a_share(void **state) {
 }
 
 /* Whatever runs were disturbed: no rate below a direct one, and a curve that a node may have. */
-static void test_disturbed_products(void **state) {
-    (void)state;
+TEST(test_disturbed_products) {
     for (int disturbed = 0; disturbed < 1 << CALIBRATE_BATCHES; disturbed++) {
         calibrate_figures f = layers();
         double best = 0;
@@ -182,8 +167,7 @@ static void test_disturbed_products(void **state) {
 }
 
 /* 2, 4 and 8 ranks have 2, 6 and 14 hops. */
-static void test_latency_over_ranks(void **state) {
-    (void)state;
+TEST(test_latency_over_ranks) {
     static const struct {
         double us[3], base_us, hop_us;
     } cases[] = {{{5, 11, 23}, 2, 1.5},       /* on a line */
@@ -204,8 +188,7 @@ static void test_latency_over_ranks(void **state) {
 }
 
 /* What it holds, and what is printed beside it, is in test_results.c. */
-static void test_the_file_is_a_node(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_file_is_a_node) {
     calibrate_figures f = example_figures();
     ls_node *node;
     const char *path = scratch_path("this_machine.json");
@@ -239,8 +222,7 @@ static void test_the_file_is_a_node(void **state) {
 }
 
 /* A figure that is none leaves the old file as it was. */
-static void test_what_is_no_node_is_not_written(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_is_no_node_is_not_written) {
     calibrate_figures f = example_figures();
     size_t nbytes;
     f.hand_over_us.median = NAN;
@@ -254,8 +236,7 @@ static void test_what_is_no_node_is_not_written(void **state) {
 
 /* --- as a user runs it, in its shortest form -------------------------------------------------------------------- */
 
-static void test_the_program_writes_a_node(void **state) {
-    (void)state;
+TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_a_node) {
     static program p;
     ls_node *node;
     const char *path = scratch_path("node.json");
@@ -276,8 +257,7 @@ static void test_the_program_writes_a_node(void **state) {
     ls_node_close(node);
 }
 
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_WITH(programs_setup_to_compute, programs_teardown, test_wrong_usage) {
     static program p;
     assert_int_equal(program_run(&p, "%s/calibrate --slow", build_folder()), 2);
     assert_int_equal(
@@ -285,28 +265,4 @@ static void test_wrong_usage(void **state) {
     assert_int_equal(count_lines(p.err_text), 1);
     assert_non_null(strstr(p.err_text, "absent"));
     assert_int_equal(scratch_file_count(), 0);
-}
-
-#define PROGRAM_ROW(test) cmocka_unit_test_setup_teardown(test, programs_setup_to_compute, programs_teardown)
-
-#define ROW(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spread),
-        cmocka_unit_test(test_disturbed_runs_do_not_count),
-        cmocka_unit_test(test_factors_are_of_neighbouring_runs),
-        cmocka_unit_test(test_larger_messages_are_never_faster),
-        cmocka_unit_test(test_rough),
-        cmocka_unit_test(test_conclusions),
-        cmocka_unit_test(test_limits_of_conclusions),
-        cmocka_unit_test(test_few_samples_reach_a_share),
-        cmocka_unit_test(test_disturbed_products),
-        cmocka_unit_test(test_latency_over_ranks),
-        ROW(test_the_file_is_a_node),
-        ROW(test_what_is_no_node_is_not_written),
-        PROGRAM_ROW(test_the_program_writes_a_node),
-        PROGRAM_ROW(test_wrong_usage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

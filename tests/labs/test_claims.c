@@ -1,18 +1,12 @@
 /* labs/bench/claims/claims.sh: its verdicts follow the figures that programs print, and nothing else. The programs are
  * the real ones, and stand-ins that print what a test wants. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program run;
@@ -81,8 +75,7 @@ static void write_fakes(void) {
     write_training("0.3", "0.15");
 }
 
-static void test_the_real_figures(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_real_figures) {
     claims(build_folder(), "gradients replicas replays", 0);
     expect_verdict("DP broadcasts gradients", "refuted    measured  0 bytes of them, 814144 of parameters");
     expect_verdict("DP: all replicas", "refuted    counted   one on GPU 1: 5.5 GiB; peaks 38.6 and 11.0");
@@ -91,8 +84,7 @@ static void test_the_real_figures(void **state) {
     assert_int_equal(scratch_file_count(), 0);
 }
 
-static void test_other_figures_turn_the_verdicts(void **state) {
-    (void)state;
+TEST_IN(programs, test_other_figures_turn_the_verdicts) {
     write_fakes();
     claims(scratch_path("fake"), "speedups replays rates", 0);
     expect_verdict("DDP is 1.9, 3.7, 7.2", "confirmed  computed  its own times: 1.92, 3.72, 7.19");
@@ -115,8 +107,7 @@ static void test_other_figures_turn_the_verdicts(void **state) {
 }
 
 /* One that sends gradients to all, and one that has every replica on GPU 0. */
-static void test_another_dp_turns_the_verdicts(void **state) {
-    (void)state;
+TEST_IN(programs, test_another_dp_turns_the_verdicts) {
     write_fakes();
     write_program("dp_train",
                   "#!/bin/sh\nwhile [ $# -gt 1 ] && [ \"$1\" != --trace ]; do shift; done\nmkdir -p \"$2\"\n"
@@ -139,8 +130,7 @@ static void expect_failure(const char *parts, const char *text) {
 }
 
 /* No figure, a figure that is no number, a program that fails: no verdict. */
-static void test_without_a_figure_there_is_no_verdict(void **state) {
-    (void)state;
+TEST_IN(programs, test_without_a_figure_there_is_no_verdict) {
     write_fakes();
     write_tables("1.92", "nan", "7.19", "0.09");
     expect_failure("speedups", "no figure for the claim 'DDP is 1.9, 3.7, 7.2 times as fast on 2, 4, 8 GPUs'");
@@ -153,16 +143,4 @@ static void test_without_a_figure_there_is_no_verdict(void **state) {
     program_run(&run, "labs/bench/claims/claims.sh %s rates speed", build_folder());
     assert_int_equal(run.status, 2);
     assert_string_equal(run.err_text, "claims: there is no part 'speed'\n");
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_the_real_figures),
-        WITH_PROGRAMS(test_other_figures_turn_the_verdicts),
-        WITH_PROGRAMS(test_another_dp_turns_the_verdicts),
-        WITH_PROGRAMS(test_without_a_figure_there_is_no_verdict),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -31,6 +27,7 @@
 #include "labs/course/grade/lab.h"
 #include "labs/course/grade/verdict.h"
 #include "labs/course/probe/confine.h"
+#include "tests/base/test.h"
 
 /* --- confined ------------------------------------------------------------------------------------------------------ */
 
@@ -83,8 +80,7 @@ static void confined(void (*act)(void), char *said, size_t capacity, int *ended)
     assert_int_equal(waitpid(pid, ended, 0), pid);
 }
 
-static void what_a_solution_has_no_need_of_is_told_and_ends_it(void **state) {
-    (void)state;
+TEST(what_a_solution_has_no_need_of_is_told_and_ends_it) {
     static const struct {
         void (*act)(void);
         const char *said;
@@ -124,8 +120,7 @@ static void try_calls_that_no_table_lists(void) {
     if (errno != ENOSYS) _exit(7);
 }
 
-static void what_no_table_lists_does_not_happen(void **state) {
-    (void)state;
+TEST(what_no_table_lists_does_not_happen) {
     char said[256];
     int ended;
     confined(try_calls_that_no_table_lists, said, sizeof said, &ended);
@@ -133,8 +128,7 @@ static void what_no_table_lists_does_not_happen(void **state) {
     assert_int_equal(WIFEXITED(ended) ? WEXITSTATUS(ended) : -1, 0);
 }
 
-static void threads_and_reading_are_allowed(void **state) {
-    (void)state;
+TEST(threads_and_reading_are_allowed) {
     char said[256];
     int ended;
     confined(be_good, said, sizeof said, &ended);
@@ -154,8 +148,7 @@ static void expect(attempt student, const char *seen, verdict wanted, const char
     assert_string_equal(said.text[WORDS_ENGLISH], why);
 }
 
-static void the_first_line_that_differs_is_the_case(void **state) {
-    (void)state;
+TEST(the_first_line_that_differs_is_the_case) {
     expect((attempt){0}, RIGHT, VERDICT_HELD, "");
     expect((attempt){0}, "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\nsee\tthe sum\t5\nend\tsum\n", VERDICT_BROKEN,
            "N = 3: the sum: expected 6, got 5");
@@ -174,8 +167,7 @@ static void expect_near(const char *number, verdict wanted, const char *why) {
 }
 
 /* 0.1 + 0.2 and 0.3 are the same sum; the bound is the reference's, whatever the other line says. */
-static void numbers_are_compared_with_the_references_bound(void **state) {
-    (void)state;
+TEST(numbers_are_compared_with_the_references_bound) {
     expect_near("0.3\t0.30000000000000004\t1e-09", VERDICT_HELD, "");
     expect_near("0.299999999\t0.2999999991\t1e-20", VERDICT_HELD, "");
     expect_near("0.300000002\t0.300000002\t1", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got 0.300000002");
@@ -184,8 +176,7 @@ static void numbers_are_compared_with_the_references_bound(void **state) {
     expect_near("0.3", VERDICT_BROKEN, "N = 2: the sum: expected 0.3, got 0.3");
 }
 
-static void how_a_run_ended_counts_where_its_lines_end(void **state) {
-    (void)state;
+TEST(how_a_run_ended_counts_where_its_lines_end) {
     const char *half = "case\tN = 2\nsee\tthe sum\t3\ncase\tN = 3\n";
     expect((attempt){.signal = SIGSEGV}, half, VERDICT_BROKEN, "N = 3: it was ended by signal 11 (Segmentation fault)");
     expect((attempt){.timed_out = true, .signal = SIGKILL}, half, VERDICT_HUNG,
@@ -206,8 +197,7 @@ static void expect_report(const char *said, verdict wanted, const char *why) {
     assert_string_equal(words.text[WORDS_ENGLISH], why);
 }
 
-static void memory_is_told_with_its_place(void **state) {
-    (void)state;
+TEST(memory_is_told_with_its_place) {
     expect_report("all is well\n", VERDICT_HELD, "");
     expect_report("==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602 at pc 0x55\nREAD of size 4\n"
                   "    #0 0x1 in __interceptor_memcpy ../../src/libsanitizer/x.cpp:8\n"
@@ -218,8 +208,7 @@ static void memory_is_told_with_its_place(void **state) {
     expect_report("a/b/f.c:7:3: runtime error: division by zero\n", VERDICT_BROKEN, "division by zero, at f.c:7:3");
 }
 
-static void without_a_look_at_memory_there_is_no_verdict(void **state) {
-    (void)state;
+TEST(without_a_look_at_memory_there_is_no_verdict) {
     static char nothing[] = "", seen[] = "case\tN = 2\n";
     told why;
     static attempt refused = {.exit_status = 1, .seen = nothing, .said = "==1==Perhaps you're using ulimit -v\n"};
@@ -243,8 +232,7 @@ static void read_lab(const char *folder, words_language language) {
     lab_close(&l);
 }
 
-static void every_lab_can_be_read(void **state) {
-    (void)state;
+TEST(every_lab_can_be_read) {
     glob_t confs;
     assert_int_equal(glob("labs/[0-9][0-9]-*/lab.conf", 0, NULL, &confs), 0);
     for (size_t i = 0; i < confs.gl_pathc; i++) {
@@ -256,23 +244,4 @@ static void every_lab_can_be_read(void **state) {
 }
 
 /* Grading in a full checkout is refused where one differs. */
-static void the_recorded_sums_are_those_of_the_tree(void **state) {
-    (void)state;
-    assert_int_equal(system("labs/course/originals.sh check"), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_solution_has_no_need_of_is_told_and_ends_it),
-        cmocka_unit_test(what_no_table_lists_does_not_happen),
-        cmocka_unit_test(threads_and_reading_are_allowed),
-        cmocka_unit_test(the_first_line_that_differs_is_the_case),
-        cmocka_unit_test(numbers_are_compared_with_the_references_bound),
-        cmocka_unit_test(how_a_run_ended_counts_where_its_lines_end),
-        cmocka_unit_test(memory_is_told_with_its_place),
-        cmocka_unit_test(without_a_look_at_memory_there_is_no_verdict),
-        cmocka_unit_test(every_lab_can_be_read),
-        cmocka_unit_test(the_recorded_sums_are_those_of_the_tree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(the_recorded_sums_are_those_of_the_tree) { assert_int_equal(system("labs/course/originals.sh check"), 0); }

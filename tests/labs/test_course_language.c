@@ -1,13 +1,6 @@
 /* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C, and what programs
  * read, which stays English. The lab is one of the test's own; its probes are scripts that write down what we like. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 
 #include "labs/course/grade/words.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -88,8 +82,7 @@ static const char english_verdicts[] = "lab 90, sums and more\n"
                                        "      not run: it counts when another check holds\n"
                                        "lab 90: 2 of 10 points (seed 7)\n";
 
-static void verdicts_and_totals_are_chinese(void **state) {
-    (void)state;
+TEST_IN(programs, verdicts_and_totals_are_chinese) {
     make_lab();
     assert_int_equal(grade("zh_CN.UTF-8", scratch_path("zh.json")), 1);
     assert_string_equal(p.out_text, "实验 90，求和及其他\n"
@@ -105,8 +98,7 @@ static void verdicts_and_totals_are_chinese(void **state) {
     assert_string_equal(p.err_text, "");
 }
 
-static void programs_read_the_same_in_any_language(void **state) {
-    (void)state;
+TEST_IN(programs, programs_read_the_same_in_any_language) {
     make_lab();
     assert_int_equal(grade("en", scratch_path("en.json")), 1);
     assert_string_equal(p.out_text, english_verdicts);
@@ -118,8 +110,7 @@ static void programs_read_the_same_in_any_language(void **state) {
     free(chinese);
 }
 
-static void a_hint_with_a_sign_is_for_those_failures_alone(void **state) {
-    (void)state;
+TEST_IN(programs, a_hint_with_a_sign_is_for_those_failures_alone) {
     make_lab();
     write_script("student",
                  "#!/bin/sh\n"
@@ -132,8 +123,7 @@ static void a_hint_with_a_sign_is_for_those_failures_alone(void **state) {
     assert_non_null(strstr(p.out_text, "提示：是四，不是五\n"));
 }
 
-static void another_language_is_told_once_and_is_english(void **state) {
-    (void)state;
+TEST_IN(programs, another_language_is_told_once_and_is_english) {
     make_lab();
     assert_int_equal(grade("fr", scratch_path("fr.json")), 1);
     assert_string_equal(p.out_text, english_verdicts);
@@ -142,8 +132,7 @@ static void another_language_is_told_once_and_is_english(void **state) {
     assert_true(end && end[1] == '\0');
 }
 
-static void what_is_refused_is_told_in_words_and_kept_in_english(void **state) {
-    (void)state;
+TEST_IN(programs, what_is_refused_is_told_in_words_and_kept_in_english) {
     make_lab();
     assert_int_equal(program_run(&p,
                                  "LS_LANG=zh grade --lab=%s --refused=missing --refused-in-words=缺少文件 --json=%s",
@@ -156,16 +145,14 @@ static void what_is_refused_is_told_in_words_and_kept_in_english(void **state) {
     free(json);
 }
 
-static void words_for_a_check_that_is_not_there_are_an_error(void **state) {
-    (void)state;
+TEST_IN(programs, words_for_a_check_that_is_not_there_are_an_error) {
     make_lab();
     write_text("90-sums/lab.zh.conf", "title 求和\ncheck four 第四项\n");
     assert_int_not_equal(grade("zh", scratch_path("zh.json")), 0);
     assert_non_null(strstr(p.err_text, "lab.zh.conf:2: lab.conf has no check of that name"));
 }
 
-static void a_long_text_ends_with_a_whole_character(void **state) {
-    (void)state;
+TEST(a_long_text_ends_with_a_whole_character) {
     for (int before = 0; before < 3; before++) {
         told why = {0};
         for (int i = 0; i < before; i++) words_add(&why, "x", "x");
@@ -203,8 +190,7 @@ static int session(const char *language) {
                        scratch_folder(), language);
 }
 
-static void a_session_asks_in_chinese(void **state) {
-    (void)state;
+TEST_IN(programs, a_session_asks_in_chinese) {
     make_session();
     write_text("labs/91-words/predict.txt", "sum：3，因为 1 + 2\n");
     assert_int_equal(session("zh"), 1);
@@ -216,8 +202,7 @@ static void a_session_asks_in_chinese(void **state) {
 }
 
 /* A line has 118 columns, of which 73 are left for it: 36 wide characters, and no half one. */
-static void predictions_stand_beside_what_came_out(void **state) {
-    (void)state;
+TEST_IN(programs, predictions_stand_beside_what_came_out) {
     make_session();
     char notes[512] = "sum: 3，因为 1 + 2\nmore: no\nwords: ";
     for (int i = 0; i < 50; i++) strcat(notes, "长");
@@ -240,30 +225,11 @@ static void predictions_stand_beside_what_came_out(void **state) {
     assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
 }
 
-static void nothing_came_out_as_predicted_where_nothing_came_out(void **state) {
-    (void)state;
+TEST_IN(programs, nothing_came_out_as_predicted_where_nothing_came_out) {
     make_session();
     write_text("labs/91-words/lab.conf", "title words\ncut add.c add\npredict sum What is the sum?\nrun true\n"
                                          "figure sum = false\n");
     write_text("labs/91-words/predict.txt", "sum: （3）\n");
     assert_int_equal(session("en"), 0);
     assert_non_null(strstr(p.out_text, "sum                                       != （3）\n"));
-}
-
-#define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROGRAM_TEST(verdicts_and_totals_are_chinese),
-        PROGRAM_TEST(programs_read_the_same_in_any_language),
-        PROGRAM_TEST(a_hint_with_a_sign_is_for_those_failures_alone),
-        PROGRAM_TEST(another_language_is_told_once_and_is_english),
-        PROGRAM_TEST(what_is_refused_is_told_in_words_and_kept_in_english),
-        PROGRAM_TEST(words_for_a_check_that_is_not_there_are_an_error),
-        cmocka_unit_test(a_long_text_ends_with_a_whole_character),
-        PROGRAM_TEST(a_session_asks_in_chinese),
-        PROGRAM_TEST(predictions_stand_beside_what_came_out),
-        PROGRAM_TEST(nothing_came_out_as_predicted_where_nothing_came_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

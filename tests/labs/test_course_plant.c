@@ -1,15 +1,9 @@
 /* plant.awk puts the entries of a lab's bugs.txt and correct.txt into C files, or says why not and changes nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -109,8 +103,7 @@ static void expect_code(const char *text) {
     free(found);
 }
 
-static void lines_are_replaced_where_they_stand(void **state) {
-    (void)state;
+TEST_IN(programs, lines_are_replaced_where_they_stand) {
     assert_int_equal(apply("three_places"), 0);
     expect_code("#include <stddef.h>\n"
                 "\n"
@@ -133,8 +126,7 @@ static void lines_are_replaced_where_they_stand(void **state) {
                 "}\n");
 }
 
-static void lines_go_above_a_function_and_into_its_body(void **state) {
-    (void)state;
+TEST_IN(programs, lines_go_above_a_function_and_into_its_body) {
     assert_int_equal(apply("helper"), 0);
     expect_code("#include <stddef.h>\n"
                 "\n"
@@ -159,8 +151,7 @@ static void lines_go_above_a_function_and_into_its_body(void **state) {
                 "}\n");
 }
 
-static void an_entry_that_does_not_apply_changes_nothing(void **state) {
-    (void)state;
+TEST_IN(programs, an_entry_that_does_not_apply_changes_nothing) {
     static const struct {
         const char *entry, *message;
     } tries[] = {{"not_there", "in sum the old lines stand 0 times, and should once: return 7;"},
@@ -177,15 +168,4 @@ static void an_entry_that_does_not_apply_changes_nothing(void **state) {
         assert_int_equal(count_lines(p.err_text), 1);
         expect_code(code);
     }
-}
-
-#define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROGRAM_TEST(lines_are_replaced_where_they_stand),
-        PROGRAM_TEST(lines_go_above_a_function_and_into_its_body),
-        PROGRAM_TEST(an_entry_that_does_not_apply_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Which predictions are right (labs/course/is_right.awk): a table for each kind of result, tried in each awk that is
  * installed here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -42,8 +36,7 @@ static void try_all(const struct prediction *cases, size_t count) {
     }
 }
 
-static void a_number_is_right_to_its_digits_with_a_reason_behind_it(void **state) {
-    (void)state;
+TEST_IN(programs, a_number_is_right_to_its_digits_with_a_reason_behind_it) {
     static const struct prediction cases[] = {
         {"3", "3", true},
         {"3, because 1 + 2", "3", true},
@@ -100,8 +93,7 @@ static void a_number_is_right_to_its_digits_with_a_reason_behind_it(void **state
     try_all(cases, sizeof cases / sizeof *cases);
 }
 
-static void a_word_may_be_chinese_and_has_a_reason_behind_it(void **state) {
-    (void)state;
+TEST_IN(programs, a_word_may_be_chinese_and_has_a_reason_behind_it) {
     static const struct prediction cases[] = {
         {"scatter", "scatter", true},
         {"Scatter (it is input)", "scatter", true},
@@ -150,8 +142,7 @@ static void a_word_may_be_chinese_and_has_a_reason_behind_it(void **state) {
 }
 
 /* "A and B" in any order, numbers between blanks in theirs. */
-static void several_answers_are_right_where_the_result_is_a_list(void **state) {
-    (void)state;
+TEST_IN(programs, several_answers_are_right_where_the_result_is_a_list) {
     static const struct prediction cases[] = {
         {"3 2", "3 2", true},
         {"gather and scatter", "scatter and gather", true},
@@ -180,15 +171,4 @@ static void several_answers_are_right_where_the_result_is_a_list(void **state) {
         {"2 and 4", "2 and 4", true},
     };
     try_all(cases, sizeof cases / sizeof *cases);
-}
-
-#define PROGRAM_TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROGRAM_TEST(a_number_is_right_to_its_digits_with_a_reason_behind_it),
-        PROGRAM_TEST(a_word_may_be_chinese_and_has_a_reason_behind_it),
-        PROGRAM_TEST(several_answers_are_right_where_the_result_is_a_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

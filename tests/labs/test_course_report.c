@@ -1,13 +1,6 @@
 /* The report on the course (labs/course/report.sh, labs/course/report): what a page shows of a made-up student's work
  * (tests/labs/submission.sh), that nothing of it runs or fetches, and that a page is written as a whole or not at all. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +11,7 @@
 #include "labs/course/report/markdown.h"
 #include "labs/course/report/svg.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program run;
@@ -58,8 +52,7 @@ static void expect_no(const char *text) {
     if (found) fail_msg("the page has '%s': %.120s", text, found);
 }
 
-static void test_it_shows_what_was_done(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_it_shows_what_was_done) {
     make_submission();
     if (report("STUDENT=Eve", "01 02 03 04") != 0) fail_msg("status %d: %s", run.status, run.err_text);
     program_expect_text(&run, "report.html");
@@ -93,8 +86,7 @@ static void test_it_shows_what_was_done(void **state) {
 }
 
 /* All that is hostile in the submission is there as text, and nowhere as markup. */
-static void test_it_runs_nothing(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_it_runs_nothing) {
     make_submission();
     assert_int_equal(report("STUDENT=<script>hacked=0</script>", "02 03"), 0);
     static const char *const markup[] = {"<script",     "<img",    "<iframe",  "<foreignObject", "<image",
@@ -120,8 +112,7 @@ static void test_it_runs_nothing(void **state) {
     expect_no("linked words");
 }
 
-static void test_in_chinese(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_in_chinese) {
     make_submission();
     assert_int_equal(report("LS_LANG=zh", "03"), 0);
     expect("<html lang=\"zh-CN\">");
@@ -137,8 +128,7 @@ static void expect_one_line(int status, const char *text) {
         fail_msg("status %d, and not %d; '%s' in: %s", run.status, status, text, run.err_text);
 }
 
-static void test_bad_input_leaves_the_good_page(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_bad_input_leaves_the_good_page) {
     static const char half[] = "{\"points\": 4, \"of\"";
     make_submission();
     assert_int_equal(report("A=1", "03"), 0);
@@ -158,8 +148,7 @@ static void test_bad_input_leaves_the_good_page(void **state) {
 }
 
 /* The page takes the place of nothing that it is made of. */
-static void test_places_of_the_page(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_places_of_the_page) {
     make_submission();
     static const char *const places[] = {"no/page.html", "made/code/labs/03-allreduce/answers.md", "link.html", "made"};
     char *before = scratch_read_text(places[1]);
@@ -178,8 +167,7 @@ static void test_places_of_the_page(void **state) {
     free(after);
 }
 
-static void test_verdicts_of_other_code_do_not_count(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_verdicts_of_other_code_do_not_count) {
     make_submission();
     scratch_write("made/labs/03/graded", "1 2\n", 4);
     assert_int_equal(report("A=1", "03"), 0);
@@ -189,8 +177,7 @@ static void test_verdicts_of_other_code_do_not_count(void **state) {
 }
 
 /* The grader fails, as with a full /tmp: that is no verdict, and what was known of other code stays what it was. */
-static void test_what_cannot_be_graded_has_no_verdict(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_what_cannot_be_graded_has_no_verdict) {
     static const char fails[] = "#!/bin/sh\nexit 1\n";
     char code[4096], built[4096];
     make_submission();
@@ -213,8 +200,7 @@ static void test_what_cannot_be_graded_has_no_verdict(void **state) {
     free(graded);
 }
 
-static void test_answers_too_large_are_an_error(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_answers_too_large_are_an_error) {
     make_submission();
     char *many = malloc(2 << 20);
     assert_non_null(many);
@@ -228,8 +214,7 @@ static void test_answers_too_large_are_an_error(void **state) {
 }
 
 /* A link in the place of answers, predictions or code, or of a folder above them, to somebody else's file. */
-static void test_links_out_of_the_submission(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_links_out_of_the_submission) {
     static const char *const places[] = {"labs/03-allreduce/answers.md", "labs/03-allreduce/predict.txt",
                                          "common/comm/allreduce_ring.c", "labs/03-allreduce"};
     scratch_write("secret", "ring-bytes: a secret of somebody else\n", 38);
@@ -248,8 +233,7 @@ static void test_links_out_of_the_submission(void **state) {
 }
 
 /* A pipe that nobody writes to is waited for by nobody. */
-static void test_what_is_no_file(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_what_is_no_file) {
     make_submission();
     assert_int_equal(mkfifo(scratch_path("made/code/labs/02-samples/answers.md"), 0600), 0);
     report("A=1", "02");
@@ -261,8 +245,7 @@ static void test_what_is_no_file(void **state) {
 }
 
 /* In a handout the first report makes a place for answers, and never takes one away. */
-static void test_room_for_answers(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, test_room_for_answers) {
     static const char prediction[] = "ring-bytes: 7\n", own[] = "mine\n";
     static const char line[] =
         "/usr/bin/env -C %s BUILD=%s ORACLE=%s COURSE_REFERENCE=reference labs/course/report.sh . built "
@@ -306,8 +289,7 @@ static void expect_put(void (*put)(FILE *, const char *, size_t), const char *te
 
 #define NO "\xEF\xBF\xBD"
 
-static void test_characters(void **state) {
-    (void)state;
+TEST(test_characters) {
     expect_put(html_put, "a<b>&\"'`", 8, "a&lt;b&gt;&amp;&quot;&#39;&#96;");
     expect_put(html_put, "a\0b\x01\x7F\r\nc\td\re", 12, "a" NO "b" NO NO "\nc\td" NO "e");
     expect_put(html_put, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80", 11, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80");
@@ -331,8 +313,7 @@ static void expect_markdown(const char *text, const char *wanted) {
     expect_put(put_markdown, text, strlen(text), wanted);
 }
 
-static void test_markdown(void **state) {
-    (void)state;
+TEST(test_markdown) {
     expect_markdown("# A *b*\ntwo\nlines\n\nthree", "<h4>A <em>b</em></h4>\n<p>two\nlines</p>\n<p>three</p>\n");
     expect_markdown("- a\n  more\n- b\n\n3. c",
                     "<ul><li>a\nmore</li>\n<li>b</li>\n</ul>\n<ol start=\"3\"><li>c</li>\n</ol>\n");
@@ -347,8 +328,7 @@ static void test_markdown(void **state) {
 }
 
 /* Whatever leads elsewhere, or is HTML, is there as text. */
-static void test_markdown_leads_nowhere(void **state) {
-    (void)state;
+TEST(test_markdown_leads_nowhere) {
     expect_markdown("[a](javascript:b) ![c](data:d) <http://e>",
                     "<p>a (javascript:b) c (data:d) http://e (http://e)</p>\n");
     expect_markdown("[a](\"<script>b</script>) &lt;", "<p>a (&quot;&lt;script&gt;b&lt;/script&gt;) &amp;lt;</p>\n");
@@ -359,8 +339,7 @@ static void test_markdown_leads_nowhere(void **state) {
 
 /* A text of which far more would come than it is long is shown as it is: rows with more cells than letters, an address
  * that is named again and again; and what lies too deep is written without its elements. */
-static void test_markdown_that_grows(void **state) {
-    (void)state;
+TEST(test_markdown_that_grows) {
     enum { MANY = 20000 };
     char *text = calloc(1, 4 * MANY), *out;
     assert_non_null(text);
@@ -390,8 +369,7 @@ static void test_markdown_that_grows(void **state) {
     "div>\n"
 #define MISSING "<p class=\"missing\"></p>\n"
 
-static void test_questions(void **state) {
-    (void)state;
+TEST(test_questions) {
     expect_markdown("> 1. q\n\n> 2. r\nanswer", QUESTION("1", "q") MISSING QUESTION("2", "r") "<p>answer</p>\n");
     expect_markdown("> 1. q\n> more\n> 2. s\n\n## only a heading",
                     QUESTION("1", "q\nmore</li>\n<li>s") "<h4>only a heading</h4>\n" MISSING);
@@ -421,8 +399,7 @@ static void expect_svg(const char *text, const char *wanted, const char *why) {
 #define BEGIN "<svg viewBox='0 0 9 9'>"
 #define NO_XML "it is not well-formed XML: "
 
-static void test_pictures(void **state) {
-    (void)state;
+TEST(test_pictures) {
     expect_svg(BEGIN "<g fill=\"red\"><path id='a' d='M0,0 L1,-1.5e3'/></g></svg>",
                HEAD "<g fill=\"red\"><path id=\"p-a\" d=\"M0,0 L1,-1.5e3\"></path></g></svg>", "");
     expect_svg("<svg width='9' height='9'><use xlink:href='#a'/><rect filter='url(#t)'/></svg>",
@@ -444,8 +421,7 @@ static void test_pictures(void **state) {
 }
 
 /* What could run or fetch is refused as a whole: by its element, or by its attribute. */
-static void test_pictures_that_attack(void **state) {
-    (void)state;
+TEST(test_pictures_that_attack) {
     static const char *const elements[] = {"script", "style",   "foreignObject", "image",   "a",
                                            "iframe", "animate", "set",           "svg",     "s:script",
                                            "SCRIPT", "pattern", "mask",          "feImage", "handler"};
@@ -488,8 +464,7 @@ static void test_pictures_that_attack(void **state) {
                "the attribute onload of its <svg> is not let through");
 }
 
-static void test_pictures_too_large(void **state) {
-    (void)state;
+TEST(test_pictures_too_large) {
     enum { USES = 50001 };
     char *text = malloc(USES * 8 + 100), *at = text + sprintf(text, BEGIN);
     assert_non_null(text);
@@ -499,29 +474,4 @@ static void test_pictures_too_large(void **state) {
     for (int i = 0; i < USES; i++) at = stpcpy(at, "<use/>");
     expect_svg(text, "", "it uses shapes more than 50000 times");
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_it_shows_what_was_done, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_it_runs_nothing, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_in_chinese, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_input_leaves_the_good_page, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_places_of_the_page, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_verdicts_of_other_code_do_not_count, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_cannot_be_graded_has_no_verdict, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_answers_too_large_are_an_error, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_links_out_of_the_submission, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_no_file, programs_setup, teardown),
-        cmocka_unit_test_setup_teardown(test_room_for_answers, programs_setup, teardown),
-        cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_markdown),
-        cmocka_unit_test(test_markdown_leads_nowhere),
-        cmocka_unit_test(test_markdown_that_grows),
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_pictures_that_attack),
-        cmocka_unit_test(test_pictures_too_large),
-    };
-    return cmocka_run_group_tests_name("course_report", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* The grader on a kernel without seccomp filters: it says in one line that nothing confines the code, and a class is not
  * graded there. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -21,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -51,8 +45,7 @@ static int run_without_filters(int (*act)(void)) {
 
 static int ask(void) { return program_run(&p, "grade --confines"); }
 
-static void the_grader_finds_out_whether_it_can_confine(void **state) {
-    (void)state;
+TEST_IN(programs, the_grader_finds_out_whether_it_can_confine) {
     assert_int_equal(ask(), 0);
     assert_int_equal(run_without_filters(ask), 1);
 }
@@ -62,8 +55,7 @@ static int grade_true(void) {
     return strstr(p.out_text, "nothing confines the code that is graded here") != NULL;
 }
 
-static void that_nothing_confines_is_said(void **state) {
-    (void)state;
+TEST_IN(programs, that_nothing_confines_is_said) {
     assert_int_equal(grade_true(), 0);
     assert_int_equal(run_without_filters(grade_true), 1);
 }
@@ -77,22 +69,10 @@ static int grade_a_class(void) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void a_class_is_not_graded_unconfined(void **state) {
-    (void)state;
+TEST_IN(programs, a_class_is_not_graded_unconfined) {
     assert_int_equal(run_without_filters(grade_a_class), 2);
     char *message = scratch_read_text("message");
     assert_non_null(strstr(message, "seccomp"));
     free(message);
     assert_int_equal(access(scratch_path("graded"), F_OK), -1);
-}
-
-#define PROGRAM_TEST(f) cmocka_unit_test_setup_teardown(f, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROGRAM_TEST(the_grader_finds_out_whether_it_can_confine),
-        PROGRAM_TEST(that_nothing_confines_is_said),
-        PROGRAM_TEST(a_class_is_not_graded_unconfined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

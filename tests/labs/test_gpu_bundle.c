@@ -1,13 +1,6 @@
 /* run.sh of the bundle: which libraries it finds, and that it hands on what it is given. The bundle is a scratch folder
  * with the plug-ins of tests/cuda_on_cpu, which need libcuda_on_cpu.so as ours need CUDA's libraries. `make
  * bundle-check` runs a whole bundle. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 
 #include "labs/bench/shared/machine.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 #define LIBRARY "libcuda_on_cpu.so"
@@ -66,13 +60,9 @@ static void expect_found(const char *place, const char *front) {
     assert_string_equal(p.err_text, "");
 }
 
-static void libraries_in_a_toolkit(void **state) {
-    (void)state;
-    expect_found("toolkit/lib64", "/toolkit/lib64");
-}
+TEST_IN(programs, libraries_in_a_toolkit) { expect_found("toolkit/lib64", "/toolkit/lib64"); }
 
-static void a_toolkit_with_a_blank_in_its_name(void **state) {
-    (void)state;
+TEST_IN(programs, a_toolkit_with_a_blank_in_its_name) {
     char expected[1024];
     make_bundle("toolkit/lib64");
     assert_int_equal(rename(scratch_path("toolkit"), scratch_path("a toolkit")), 0);
@@ -81,20 +71,13 @@ static void a_toolkit_with_a_blank_in_its_name(void **state) {
     program_expect_text(&p, expected);
 }
 
-static void libraries_of_python(void **state) {
-    (void)state;
-    expect_found("wheels/nvidia/some/lib", "/wheels/nvidia/some/lib");
-}
+TEST_IN(programs, libraries_of_python) { expect_found("wheels/nvidia/some/lib", "/wheels/nvidia/some/lib"); }
 
 /* What the loader finds by itself is not looked for. */
-static void libraries_of_the_path(void **state) {
-    (void)state;
-    expect_found("driver", NULL);
-}
+TEST_IN(programs, libraries_of_the_path) { expect_found("driver", NULL); }
 
 /* One line names what is missing, and programs that do without it run. */
-static void missing_libraries_are_named(void **state) {
-    (void)state;
+TEST_IN(programs, missing_libraries_are_named) {
     make_bundle("elsewhere");
     assert_int_equal(run_bundle("--look"), 1);
     assert_int_equal(count_lines(p.err_text), 1);
@@ -106,8 +89,7 @@ static void missing_libraries_are_named(void **state) {
 }
 
 /* The check gets its options as they are, but for a relative --out, and the tests; it runs in the bundle. */
-static void options_are_handed_on(void **state) {
-    (void)state;
+TEST_IN(programs, options_are_handed_on) {
     char here[1024], expected[8192];
     assert_non_null(getcwd(here, sizeof here));
     make_bundle("toolkit/lib64");
@@ -127,8 +109,7 @@ static void options_are_handed_on(void **state) {
 }
 
 /* Where there is no git folder, figures still name the commit that they were measured with. */
-static void figures_name_the_commit(void **state) {
-    (void)state;
+TEST_IN(programs, figures_name_the_commit) {
     static bench_machine machine;
     assert_int_equal(setenv("LS_COMMIT", "v1-3-gabc", 1), 0);
     bench_describe_machine(&machine);
@@ -145,8 +126,7 @@ static void put_command(const char *name, const char *text) {
 }
 
 /* No namespace, or one in which nothing can be mounted: `make bundle-check` says so before it builds, and fails. */
-static void forbidden_namespaces_are_no_pass(void **state) {
-    (void)state;
+TEST_IN(programs, forbidden_namespaces_are_no_pass) {
     static const char *const unshares[] = {
         "#!/bin/sh\nexit 1\n", "#!/bin/sh\nwhile [ \"$1\" != sh ] && [ \"$1\" != true ]; do shift; done\n\"$@\"\n"};
     assert_int_equal(mkdir(scratch_path("bin"), 0700), 0);
@@ -162,13 +142,4 @@ static void forbidden_namespaces_are_no_pass(void **state) {
     put_command("chroot", "#!/bin/sh\nexit 0\n");
     assert_int_equal(program_run(&p, "PATH=%s/bin:/usr/bin:/bin /bin/sh tests/bundle.sh --allowed", scratch_folder()),
                      0);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {TEST(libraries_in_a_toolkit),      TEST(a_toolkit_with_a_blank_in_its_name),
-                                       TEST(libraries_of_python),         TEST(libraries_of_the_path),
-                                       TEST(missing_libraries_are_named), TEST(options_are_handed_on),
-                                       TEST(figures_name_the_commit),     TEST(forbidden_namespaces_are_no_pass)};
-    return cmocka_run_group_tests_name("gpu_bundle", tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "common/base/dtype.h"
 #include "labs/bench/gpu_check/gpu_check.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 enum { COUNT = 1 << 14, WEIGHTS = 32 * 16 * 5 * 5 };
 
@@ -24,8 +21,7 @@ static size_t zeros_of(const void *values, size_t count, ls_dtype dtype) {
 
 /* In the order in which they are measured, on a CPU device, which takes the same arguments but for the products'
  * workspace. */
-static void products_do_not_multiply_zeros(void **state) {
-    (void)state;
+TEST_IN(scratch, products_do_not_multiply_zeros) {
     static struct ls_op ops[GPU_CHECK_RATES_MAX];
     static char names[GPU_CHECK_RATES_MAX][GPU_CHECK_TEXT];
     ls_device *device;
@@ -53,11 +49,4 @@ static void products_do_not_multiply_zeros(void **state) {
     assert_true(products == 2 && convolutions == 2);
     gpu_check_free_operations(&arena);
     ls_device_close(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(products_do_not_multiply_zeros, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("rates of gpu_check", tests, NULL, NULL);
 }

@@ -1,25 +1,18 @@
 /* The data set that mkdigits makes: from which digits, and by which seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/hash.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/digit_set.h"
 
 enum { TRAIN_DIGITS = 1500, TEST_DIGITS = 297 };
 
 /* --- samples ------------------------------------------------------------------------------------------------------- */
 
-static void same_options_make_the_same_bytes(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, same_options_make_the_same_bytes) {
     mkdigits_options options = small_set();
     mkdigits_result first = make_set(&options);
     struct hashes before = hashes_of_set();
@@ -45,8 +38,7 @@ static void same_options_make_the_same_bytes(void **state) {
     assert_true(hash == first.hash);
 }
 
-static void seeds_differ_and_splits_do_not_depend_on_each_other(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, seeds_differ_and_splits_do_not_depend_on_each_other) {
     mkdigits_options options = small_set();
     make_set(&options);
     struct hashes before = hashes_of_set();
@@ -78,8 +70,7 @@ static void expect_balance(const int64_t *source_of, int64_t count, int64_t sour
     free(uses);
 }
 
-static void sources_are_used_equally_often(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, sources_are_used_equally_often) {
     static int64_t source_of[7000], again[7000];
     static const int64_t counts[] = {7000, 3000, 1500, 1499, 100, 1};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -108,8 +99,7 @@ static int64_t expect_line(FILE *list, const char *split, int64_t index, const s
 
 /* Without warps each sample is its source, byte for byte. So the list tells the truth, and training samples come from
  * training digits alone, test samples from test digits alone. */
-static void splits_have_no_source_in_common(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, splits_have_no_source_in_common) {
     static const char *const split_names[] = {"train", "t10k"};
     mkdigits_options options = small_set();
     options.limits = (ls_warp_limits){0};
@@ -139,8 +129,7 @@ static void splits_have_no_source_in_common(void **state) {
 }
 
 /* The list is the same whether samples are warped or not, so the proof above holds for warped sets. */
-static void warps_keep_sources_and_change_pixels(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, warps_keep_sources_and_change_pixels) {
     mkdigits_options options = small_set();
     options.list = scratch_path("plain");
     options.limits = (ls_warp_limits){0};
@@ -154,8 +143,7 @@ static void warps_keep_sources_and_change_pixels(void **state) {
     assert_true(hash_of_file(in_set(set_names[0])) != plain_images);
 }
 
-static void test_digits_may_stay_as_they_are(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, test_digits_may_stay_as_they_are) {
     mkdigits_options options = small_set();
     options.counts[LS_SPLIT_TEST] = TEST_DIGITS;
     options.warp_test = false;
@@ -170,17 +158,4 @@ static void test_digits_may_stay_as_they_are(void **state) {
                             DIGIT_PIXELS);
     free_split(&made);
     free_split(&digits);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, digit_set_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(same_options_make_the_same_bytes),
-        WITH_FOLDER(seeds_differ_and_splits_do_not_depend_on_each_other),
-        WITH_FOLDER(sources_are_used_equally_often),
-        WITH_FOLDER(splits_have_no_source_in_common),
-        WITH_FOLDER(warps_keep_sources_and_change_pixels),
-        WITH_FOLDER(test_digits_may_stay_as_they_are),
-    };
-    return cmocka_run_group_tests_name("mkdigits", tests, NULL, NULL);
 }

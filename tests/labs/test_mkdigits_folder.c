@@ -1,13 +1,6 @@
 /* The folder that mkdigits writes: what goes along with the digits, what happens to what was there before, and that
  * failures leave nothing half done. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/labs/digit_set.h"
 
 static void expect_refusal(const mkdigits_options *options, ls_status status, const char *text, const char *another) {
@@ -26,8 +20,7 @@ static void expect_refusal(const mkdigits_options *options, ls_status status, co
     scratch_expect_error(text, another);
 }
 
-static void attribution_goes_along(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, attribution_goes_along) {
     mkdigits_options options = small_set();
     make_set(&options);
     size_t note_nbytes, source_nbytes;
@@ -42,8 +35,7 @@ static void attribution_goes_along(void **state) {
     free(source);
 }
 
-static void a_data_set_is_replaced_only_by_force(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, a_data_set_is_replaced_only_by_force) {
     mkdigits_options options = small_set();
     make_set(&options);
     struct hashes before = hashes_of_set();
@@ -59,8 +51,7 @@ static void a_data_set_is_replaced_only_by_force(void **state) {
 }
 
 /* Any one of its files is enough. In another spelling, the loader might take it for ours, so force does not help. */
-static void parts_of_a_data_set_are_not_mixed(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, parts_of_a_data_set_are_not_mixed) {
     static const char *const others[] = {"train-images-idx3-ubyte.gz", "train-labels.idx1-ubyte",
                                          "t10k-images.idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
     mkdigits_options options = small_set();
@@ -81,8 +72,7 @@ static void parts_of_a_data_set_are_not_mixed(void **state) {
     assert_int_equal(remove_set(), SET_FILES);
 }
 
-static void bad_places_and_sources_leave_nothing(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, bad_places_and_sources_leave_nothing) {
     mkdigits_options options = small_set();
     options.source = "/no/such/source";
     expect_refusal(&options, LS_ERR_IO, "there is no data folder /no/such/source", NULL);
@@ -112,8 +102,7 @@ static void write_source(const char *prefix, uint8_t side, uint8_t label) {
     scratch_write(name, labels, sizeof labels);
 }
 
-static void sources_must_be_digits_of_one_size(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, sources_must_be_digits_of_one_size) {
     mkdigits_options options = small_set();
     options.source = scratch_folder();
     write_source("train", 3, 0);
@@ -151,8 +140,7 @@ static void expect_full_disk(const mkdigits_options *options) {
     scratch_expect_error("cannot write", "train-images-idx3-ubyte");
 }
 
-static void a_full_disk_leaves_what_was_there(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, a_full_disk_leaves_what_was_there) {
     mkdigits_options options = small_set();
     expect_full_disk(&options);
     assert_int_equal(remove_set(), -1); /* the folder that was made is gone again */
@@ -168,8 +156,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
 
 /* A commit that fails on its way leaves a set with files missing, which no loader takes, and never one put together
  * from two. */
-static void old_and_new_files_are_not_mixed(void **state) {
-    (void)state;
+TEST_WITH(scratch_setup, digit_set_teardown, old_and_new_files_are_not_mixed) {
     mkdigits_options options = small_set();
     make_set(&options);
     static const uint8_t pixels[DIGIT_PIXELS];
@@ -184,18 +171,4 @@ static void old_and_new_files_are_not_mixed(void **state) {
     assert_int_equal(digits_folder_commit(folder), LS_ERR_IO);
     scratch_expect_error("README.md", NULL);
     assert_int_equal(remove_set(), 1);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, digit_set_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(attribution_goes_along),
-        WITH_FOLDER(a_data_set_is_replaced_only_by_force),
-        WITH_FOLDER(parts_of_a_data_set_are_not_mixed),
-        WITH_FOLDER(bad_places_and_sources_leave_nothing),
-        WITH_FOLDER(sources_must_be_digits_of_one_size),
-        WITH_FOLDER(old_and_new_files_are_not_mixed),
-        WITH_FOLDER(a_full_disk_leaves_what_was_there),
-    };
-    return cmocka_run_group_tests_name("mkdigits' folder", tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 #define _GNU_SOURCE
 /* labs/bench/recipes/recipes.sh, as `make recipes` runs it: its table and its CSV agree, and what goes wrong is said in
  * a line and changes no results. The real digits are few, so ten epochs take a second or two. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -41,8 +35,7 @@ static const char *row(const char *text, const char *begin) {
 }
 
 /* Each row of the CSV has all fields, and the loss that the table shows, rounded. */
-static void test_table_and_csv_agree(void **state) {
-    (void)state;
+TEST_IN(programs, test_table_and_csv_agree) {
     if (recipe("data/digits", "convnet") != 0) fail_msg("%s", run.err_text);
     size_t nbytes;
     char *csv = scratch_read(scratch_path("recipe_convnet.csv"), &nbytes);
@@ -78,8 +71,7 @@ static void test_table_and_csv_agree(void **state) {
 }
 
 /* The command line that the recipe prints is one that gives the same. */
-static void test_printed_command_gives_the_same(void **state) {
-    (void)state;
+TEST_IN(programs, test_printed_command_gives_the_same) {
     if (recipe("data/digits", "mlp-amp") != 0) fail_msg("%s", run.err_text);
     double shown;
     assert_int_equal(sscanf(row(run.out_text, "fp32 "), "fp32 %*f %*f %*f %*f %lf", &shown), 1);
@@ -100,8 +92,7 @@ static void test_printed_command_gives_the_same(void **state) {
     free(csv);
 }
 
-static void test_failures_are_one_line_and_change_nothing(void **state) {
-    (void)state;
+TEST_IN(programs, test_failures_are_one_line_and_change_nothing) {
     assert_int_equal(recipe("", "resnet"), 2);
     expect_one_line("there is no recipe resnet; there are mlp-amp and convnet");
     assert_int_equal(recipe("tests/base", "convnet"), 1);
@@ -118,14 +109,4 @@ static void test_failures_are_one_line_and_change_nothing(void **state) {
     char *csv = scratch_read(scratch_path("recipe_convnet.csv"), &(size_t){0});
     assert_string_equal(csv, "older");
     free(csv);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_table_and_csv_agree, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_printed_command_gives_the_same, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_failures_are_one_line_and_change_nothing, programs_setup,
-                                        programs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,6 @@
  *
  *     build/tests/test_results --write        writes the golden files anew */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <ctype.h>
 #include <fcntl.h>
 #include <math.h>
@@ -21,11 +14,11 @@
 
 #include "labs/bench/comm/bench_comm.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
 #define TOLERANCE 3e-9
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static bool writes; /* the golden files, instead of comparing with them */
 
@@ -202,8 +195,7 @@ static void say_bench(const char *name, char *a, char *b, bool gpus) {
     finish(name);
 }
 
-static void test_dp_vs_ddp(void **state) {
-    (void)state;
+TEST_CASE(test_dp_vs_ddp) {
     char n[] = "--n=1,2,4", all[] = "--all", share[] = "--per-device-batch=48", two[] = "--n=2";
     say_bench("dp_vs_ddp", n, NULL, false);
     say_bench("dp_vs_ddp_weak", share, all, false);
@@ -223,8 +215,7 @@ static void make_row(comm_row *row, int index) {
     comm_assemble(row);
 }
 
-static void test_comm(void **state) {
-    (void)state;
+TEST_CASE(test_comm) {
     static const char *const names[] = {"comm.csv", "other.json", NULL};
     static comm_settings wanted;
     char words[][40] = {"bench_comm",    "--op=all_reduce,barrier", "--allreduce=ring,direct", "--n=2",
@@ -268,8 +259,7 @@ static void say_node(const calibrate_figures *figures, bool with_file) {
 }
 
 /* Factors are printed as they are written; what was changed or cannot be trusted has a word. */
-static void test_calibrate(void **state) {
-    (void)state;
+TEST_CASE(test_calibrate) {
     calibrate_figures f = example_figures();
     begin();
     say_node(&f, false);
@@ -288,8 +278,7 @@ static void test_calibrate(void **state) {
 
 /* --- replay and fit_tn ---------------------------------------------------------------------------------------------- */
 
-static void test_replay(void **state) {
-    (void)state;
+TEST_CASE(test_replay) {
     static const char *const names[] = {"replay.csv", "replay_devices.csv", NULL};
     static const char *const lines[] = {
         "replay --node=course --workload=course", /* batch, precision and both ways of DP are the file's */
@@ -331,8 +320,7 @@ static const char weak_csv[] = "model,mode,n,batch,per_device_batch,how,step_ms\
                                "net,DP,2,16,8,replayed,12\nnet,DP,4,32,8,replayed,14\nnet,DP,8,64,8,replayed,16\n";
 static const char short_csv[] = "mode,n,step_ms,device\nsingle,1,9,cpu\nDDP,2,5,cpu\nDDP,4,3,cpu\n";
 
-static void test_fit(void **state) {
-    (void)state;
+TEST_CASE(test_fit) {
     static const char *const lines[] = {
         "--points=8:15,1:100,4:28,2:52 --predict=16",
         "--points=1:100,2:52,2:53,4:28", /* too few different N */
@@ -362,9 +350,9 @@ static void test_fit(void **state) {
 }
 
 int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {TEST(test_dp_vs_ddp), TEST(test_comm), TEST(test_calibrate), TEST(test_replay),
-                                       TEST(test_fit)};
+#define ROW(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
+    const struct CMUnitTest tests[] = {ROW(test_dp_vs_ddp), ROW(test_comm), ROW(test_calibrate), ROW(test_replay),
+                                       ROW(test_fit)};
     writes = argc == 2 && strcmp(argv[1], "--write") == 0;
     return cmocka_run_group_tests_name("golden results", tests, NULL, NULL);
 }

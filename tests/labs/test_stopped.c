@@ -1,13 +1,6 @@
 #define _GNU_SOURCE
 /* Benches that are told to stop, by a terminal, which tells their whole process group, or by their number alone: the
  * first signal ends them and all that they started. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +13,7 @@
 #include "common/base/log.h"
 #include "labs/bench/shared/child.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/programs/program.h"
 
@@ -72,16 +66,14 @@ static void expect_stop(const char *format, int signal, bool group) {
     unlink(scratch_path("pid"));
 }
 
-static void test_a_signal_ends_the_child_too(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_signal_ends_the_child_too) {
     for (int i = 0; i < SIGNALS; i++)
         for (int group = 0; group < 2; group++) expect_stop("echo $$ >%s; exec sleep 50", signals[i], group);
     expect_stop("echo $$ >%s; exec sleep 50", SIGKILL, false);
 }
 
 /* It does not end by itself, or leaves a process of its own behind. */
-static void test_a_signal_ends_a_child_that_would_not(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_signal_ends_a_child_that_would_not) {
     expect_stop("trap '' INT TERM HUP; echo $$ >%s; while :; do sleep 0.1; done", SIGINT, true);
     expect_stop("trap '' TERM; sleep 50 & echo $! >%s; wait", SIGTERM, false);
     expect_stop("(trap '' TERM; exec sleep 50) & echo $! >%s; wait", SIGTERM, false);
@@ -93,8 +85,7 @@ static int run_deaf(void *script) {
     return run_script(script);
 }
 
-static void test_an_ignored_signal_stays_ignored(void **state) {
-    (void)state;
+TEST_IN(scratch, test_an_ignored_signal_stays_ignored) {
     char script[400];
     snprintf(script, sizeof script, "echo $$ >%s; exec sleep 50", scratch_path("pid"));
     pid_t bench = start_child(run_deaf, script);
@@ -106,8 +97,7 @@ static void test_an_ignored_signal_stays_ignored(void **state) {
     await_gone(child);
 }
 
-static void test_the_command_can_be_pasted(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_command_can_be_pasted) {
     static bench_output output;
     char *argv[] = {"/bin/sh", "-c", "exit 1", "--out=a'$(touch X)'b", "mlp:784,16,10", "", NULL};
     assert_int_equal(bench_child_run(argv, 50, &output), LS_ERR_SYSTEM);
@@ -157,8 +147,7 @@ static void expect_earlier(const char *name) {
 }
 
 /* Table 5 takes no child and would follow. */
-static void test_tables_stop(void **state) {
-    (void)state;
+TEST_IN(programs, test_tables_stop) {
     static program p;
     scratch_write("tables.csv", "earlier\n", 8);
     for (int group = 0; group < 2; group++) {
@@ -173,8 +162,7 @@ static void test_tables_stop(void **state) {
 }
 
 /* Children of two kinds: a program, and ranks that are forked. */
-static void test_other_benches_stop(void **state) {
-    (void)state;
+TEST_IN(programs, test_other_benches_stop) {
     static program p;
     static const struct {
         const char *line, *child;
@@ -192,8 +180,7 @@ static void test_other_benches_stop(void **state) {
 }
 
 /* The scripts, which shells run: as make and a terminal stop them, in the middle of a training. */
-static void test_scripts_stop(void **state) {
-    (void)state;
+TEST_IN(programs, test_scripts_stop) {
     static program p;
     scratch_write("recipe_convnet.csv", "earlier\n", 8);
     for (int i = 0; i < 3; i++) {
@@ -251,8 +238,7 @@ static void start_script(program *p, int which) {
 }
 
 /* Each script in the middle of a program that it has started, by each signal, the one that it cannot hear too. */
-static void test_each_script_stops_by_each_signal(void **state) {
-    (void)state;
+TEST_IN(programs, test_each_script_stops_by_each_signal) {
     static program p;
     static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGKILL};
     make_endless_programs();
@@ -272,8 +258,7 @@ static void test_each_script_stops_by_each_signal(void **state) {
 }
 
 /* The statuses of commands that end by themselves, and one that does not end when it is told to. */
-static void test_stoppable(void **state) {
-    (void)state;
+TEST_IN(programs, test_stoppable) {
     static program p;
     const char *const script = "labs/bench/shared/stoppable.sh";
     assert_int_equal(program_run(&p, "/usr/bin/env %s true", script), 0);
@@ -291,18 +276,5 @@ static void test_stoppable(void **state) {
 
 int main(void) {
     alarm(300);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-#define RUN(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_signal_ends_the_child_too),
-        TEST(test_a_signal_ends_a_child_that_would_not),
-        TEST(test_an_ignored_signal_stays_ignored),
-        TEST(test_the_command_can_be_pasted),
-        RUN(test_tables_stop),
-        RUN(test_other_benches_stop),
-        RUN(test_scripts_stop),
-        RUN(test_each_script_stops_by_each_signal),
-        RUN(test_stoppable),
-    };
-    return cmocka_run_group_tests_name("benches that are told to stop", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 #define _GNU_SOURCE
 /* tables: deviations and bounds, what the files hold, and the fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 #include "labs/replay/tables/least_squares.h"
 #include "labs/replay/tables/tables.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -30,8 +24,7 @@ static struct tables_row row_of(double reference, double ours, enum tables_bound
                                .how = "replayed: an example"};
 }
 
-static void test_deviations(void **state) {
-    (void)state;
+TEST_IN(scratch, test_deviations) {
     static const struct {
         double reference, ours, deviation;
     } cases[] = {{60, 63, 0.05}, {60, 57, -0.05}, {0, 0, 0}, {0, 1, NAN}, {NAN, 1, NAN}, {1, NAN, NAN}};
@@ -49,8 +42,7 @@ static bool holds(double reference, double ours, enum tables_bound bound, double
     return tables_holds(&row);
 }
 
-static void test_bounds(void **state) {
-    (void)state;
+TEST_IN(scratch, test_bounds) {
     assert_true(holds(100, 104.9, TABLES_WITHIN, 0.05) && holds(100, 95.1, TABLES_WITHIN, 0.05));
     assert_false(holds(100, 105.1, TABLES_WITHIN, 0.05) || holds(100, 94.9, TABLES_WITHIN, 0.05));
     assert_true(holds(7, 7, TABLES_WITHIN, 0) && holds(0, 0, TABLES_WITHIN, 0));
@@ -92,8 +84,7 @@ static void expect_judged(tables_book *book, bool strict, ls_status status, cons
 
 /* Each table with its own, and tables where all hold are not named; somebody's claim that does not hold is a result,
  * and no failure. */
-static void test_tables_with_missed_bounds_are_named(void **state) {
-    (void)state;
+TEST_IN(scratch, test_tables_with_missed_bounds_are_named) {
     tables_book *book = example_book(true);
     struct tables_row row = row_of(1, 2, TABLES_BELOW, 0);
     tables_begin(book, 3, "another");
@@ -110,8 +101,7 @@ static void test_tables_with_missed_bounds_are_named(void **state) {
     tables_book_destroy(book);
 }
 
-static void test_missed_bounds_are_counted_and_named(void **state) {
-    (void)state;
+TEST_IN(scratch, test_missed_bounds_are_counted_and_named) {
     char first[300] = "";
     int missed;
     tables_book *book = example_book(true);
@@ -129,8 +119,7 @@ static void test_missed_bounds_are_counted_and_named(void **state) {
     tables_book_destroy(NULL);
 }
 
-static void test_claims_are_counted_apart(void **state) {
-    (void)state;
+TEST_IN(scratch, test_claims_are_counted_apart) {
     char text[2000] = "";
     int missed;
     tables_book *book = example_book(false);
@@ -153,8 +142,7 @@ static void test_claims_are_counted_apart(void **state) {
 }
 
 /* A group's rows get the file's words and tolerance; exact ones stay exact without one. */
-static void test_groups_are_taken(void **state) {
-    (void)state;
+TEST_IN(scratch, test_groups_are_taken) {
     int missed;
     tables_book *groups = example_book(true), *book;
     struct tables_row row = row_of(100, 104, TABLES_WITHIN, 0);
@@ -182,8 +170,7 @@ static void test_groups_are_taken(void **state) {
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-static void test_pages(void **state) {
-    (void)state;
+TEST_IN(scratch, test_pages) {
     static const char *const in_markdown[] = {
         "\n## 1. an example\n\nA paragraph of 5 words.\n\n| quantity | mode | N |",
         "\n| step time, ms | DP | 2 | 60 | 61.5 | +2.50 % | within 5 %: held |\n",
@@ -215,8 +202,7 @@ static void test_pages(void **state) {
     free(text);
 }
 
-static void test_folder_that_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(scratch, test_folder_that_cannot_be_written) {
     scratch_write("file", "x", 1);
     assert_int_equal(tables_prepare_files(scratch_path("file")), LS_ERR_IO);
     scratch_expect_error("file", NULL);
@@ -239,8 +225,7 @@ static ls_status curve_residuals(void *context, const double *p, double *residua
     return LS_OK;
 }
 
-static void test_least_squares_finds_what_made_the_points(void **state) {
-    (void)state;
+TEST_IN(scratch, test_least_squares_finds_what_made_the_points) {
     struct curve curve = {0};
     struct tables_fit fit = {.parameters = 2, .points = 5, .value = {0.2, 4}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_OK);
@@ -251,8 +236,7 @@ static void test_least_squares_finds_what_made_the_points(void **state) {
 }
 
 /* At the least sum no small change of a parameter lowers it. */
-static void test_least_squares_ends_at_the_least(void **state) {
-    (void)state;
+TEST_IN(scratch, test_least_squares_ends_at_the_least) {
     struct curve curve = {.bend = 1};
     struct tables_fit fit = {.parameters = 2, .points = 5, .value = {1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_OK);
@@ -270,8 +254,7 @@ static void test_least_squares_ends_at_the_least(void **state) {
     assert_memory_equal(&again.sum, &fit.sum, sizeof fit.sum);
 }
 
-static void test_least_squares_refuses(void **state) {
-    (void)state;
+TEST_IN(scratch, test_least_squares_refuses) {
     struct curve curve = {.bend = NAN};
     struct tables_fit fit = {.parameters = 2, .points = 5, .value = {1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_ERR_INVALID);
@@ -279,23 +262,4 @@ static void test_least_squares_refuses(void **state) {
     fit = (struct tables_fit){.parameters = 3, .points = 2, .value = {1, 1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_ERR_INVALID);
     scratch_expect_error("3 parameters to 2 points", NULL);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_deviations),
-        TEST(test_bounds),
-        TEST(test_missed_bounds_are_counted_and_named),
-        TEST(test_tables_with_missed_bounds_are_named),
-        TEST(test_claims_are_counted_apart),
-        TEST(test_groups_are_taken),
-        TEST(test_pages),
-        TEST(test_folder_that_cannot_be_written),
-        TEST(test_least_squares_finds_what_made_the_points),
-        TEST(test_least_squares_ends_at_the_least),
-        TEST(test_least_squares_refuses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* The files of tables: what is refused; every published figure has a source, a bound and its row; and an error in what is
  * replayed is seen by the bounds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 #include "labs/replay/tables/book.h"
 #include "labs/replay/tables/file.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -40,8 +34,7 @@ static ls_status open_parts(tables_file *file, const char *parts) {
     return tables_file_open(file, scratch_path("table.json"));
 }
 
-static void test_refused_files(void **state) {
-    (void)state;
+TEST_IN(scratch, test_refused_files) {
     static const struct {
         const char *parts, *refusal;
     } cases[] = {
@@ -128,8 +121,7 @@ static void expect_lines(const struct tables_part *part, const tables_book *book
 }
 
 /* In all files, and in those that no computation makes, which are 2 and 5. */
-static void test_every_published_figure_has_its_row(void **state) {
-    (void)state;
+TEST_IN(scratch, test_every_published_figure_has_its_row) {
     int published = 0, texts = 0;
     for (int t = 0; t < TABLES; t++) {
         tables_file file;
@@ -170,8 +162,7 @@ static void shift(cJSON *numbers, double factor) {
 }
 
 /* One device's step is taken for a third longer and latencies for a third shorter: the bounds that held are missed. */
-static void test_bounds_see_a_planted_error(void **state) {
-    (void)state;
+TEST_IN(scratch, test_bounds_see_a_planted_error) {
     static const struct {
         const char *quantity, *mode;
     } bounds[] = {{"mean absolute error", "ResNets with DDP"},
@@ -197,8 +188,7 @@ static void test_bounds_see_a_planted_error(void **state) {
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
 /* Missed bounds are a result, and with --strict a failure. */
-static void test_exit_status(void **state) {
-    (void)state;
+TEST_IN(programs, test_exit_status) {
     static program run;
     const char *folder = scratch_folder();
     assert_int_equal(program_run(&run, "%s/tables --tables=5 --out=%s", build_folder(), folder), 0);
@@ -209,8 +199,7 @@ static void test_exit_status(void **state) {
 }
 
 /* Mistakes in a file end the program before it makes anything; a node that is not there ends its table. */
-static void test_a_bad_file(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_bad_file) {
     static program run;
     tables_file file;
     tables_book *book;
@@ -229,17 +218,4 @@ static void test_a_bad_file(void **state) {
     assert_non_null(strstr(run.err_text, "labs/replay/tables/published.json:"));
     assert_int_equal(count_lines(run.err_text), 1);
     assert_string_equal(run.out_text, "");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_refused_files),
-        TEST(test_every_published_figure_has_its_row),
-        TEST(test_bounds_see_a_planted_error),
-        cmocka_unit_test_setup_teardown(test_exit_status, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_bad_file, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* Table 6: predictions come from the trace of one device and the node; the program's rows are there and add up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +7,7 @@
 #include "common/base/cores.h"
 #include "labs/replay/tables/machine.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -22,8 +16,7 @@ static program run;
 static const struct machine_plan plan = {"resnet50", "", 64, 0};
 
 /* The same figures for whatever is asked for: half the batch, one device or two, with and without overlap. */
-static void test_predictions(void **state) {
-    (void)state;
+TEST_IN(scratch, test_predictions) {
     ls_workload *workload;
     ls_node *node;
     tables_replayed step[MACHINE_RUNS];
@@ -46,8 +39,7 @@ static void test_predictions(void **state) {
 }
 
 /* Where products of few rows take as long as those of more, half a batch saves little. */
-static void test_half_a_batch_is_more_than_half_a_step(void **state) {
-    (void)state;
+TEST_IN(scratch, test_half_a_batch_is_more_than_half_a_step) {
     ls_workload *workload;
     ls_node *node;
     tables_replayed whole, half;
@@ -79,8 +71,7 @@ static ls_trace *trace_of(double median_step_ms) {
     return trace;
 }
 
-static void test_the_nearest_trace_counts(void **state) {
-    (void)state;
+TEST(test_the_nearest_trace_counts) {
     ls_trace *traces[] = {trace_of(3), trace_of(5), trace_of(4), NULL, trace_of(4.4)};
     assert_int_equal(machine_nearest(traces, 3, 4.4), 2);
     assert_int_equal(machine_nearest(traces, 3, 9), 1);
@@ -92,8 +83,7 @@ static void test_the_nearest_trace_counts(void **state) {
 
 /* Recorded steps of one, two and nine times the median: the median of those on each of two devices that wait for each
  * other is that of the later one. */
-static void test_steps_are_predicted_one_by_one(void **state) {
-    (void)state;
+TEST(test_steps_are_predicted_one_by_one) {
     ls_workload *workload;
     ls_node *node;
     tables_replayed once, varied;
@@ -117,8 +107,7 @@ static void test_steps_are_predicted_one_by_one(void **state) {
 }
 
 /* The program, with training runs and calibration. Its times decide nothing here. */
-static void test_rows(void **state) {
-    (void)state;
+TEST_IN(scratch, test_rows) {
     int checked = 0;
     if (program_run(&run, "%s/tables --tables=6 --quick --out=%s", build_folder(), scratch_folder()) != 0)
         fail_msg("%s", run.err_text);
@@ -137,15 +126,4 @@ static void test_rows(void **state) {
     }
     assert_true(checked >= 4);
     free(csv);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_predictions, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_the_nearest_trace_counts),
-        cmocka_unit_test(test_steps_are_predicted_one_by_one),
-        cmocka_unit_test_setup_teardown(test_half_a_batch_is_more_than_half_a_step, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_rows, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

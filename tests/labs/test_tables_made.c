@@ -1,12 +1,5 @@
 #define _GNU_SOURCE
 /* What tables are made of: counted messages, replayed messages, the course's cells, training runs; and the program. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 #include "labs/replay/tables/messages.h"
 #include "labs/replay/tables/train.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/labs/figures.h"
 #include "tests/programs/program.h"
 
@@ -25,8 +19,7 @@ static program run;
 /* --- counts ------------------------------------------------------------------------------------------------------- */
 
 /* Of a ring of 4 with 4096 floats: 6 messages of a quarter each, of every rank; of naive rank 0 sends all. */
-static void test_counted_messages(void **state) {
-    (void)state;
+TEST_IN(scratch, test_counted_messages) {
     struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS];
     assert_int_equal(tables_count_allreduce(counted, ls_allreduce_find("ring"), 4, 4096), LS_OK);
     for (int r = 0; r < 4; r++) {
@@ -49,8 +42,7 @@ static void expect_us(ls_pattern pattern, int ranks, double expected) {
 }
 
 /* 8000 bytes take 8 us of a link, and 2 us on the way. */
-static void test_replayed_messages(void **state) {
-    (void)state;
+TEST_IN(scratch, test_replayed_messages) {
     expect_us(LS_PATTERN_RING, 2, 2 * (2 + 4));
     expect_us(LS_PATTERN_RING, 8, 14 * (2 + 1));
     expect_us(LS_PATTERN_TREE, 8, 6 * (2 + 8));
@@ -61,8 +53,7 @@ static void test_replayed_messages(void **state) {
 /* --- the course --------------------------------------------------------------------------------------------------- */
 
 /* The node's file has what the fit finds, to within a standard error, and every cell is within 5 %. */
-static void test_course_fit(void **state) {
-    (void)state;
+TEST_IN(scratch, test_course_fit) {
     struct course_model model;
     struct tables_fit fit, again;
     assert_int_equal(course_open(&model), LS_OK);
@@ -79,8 +70,7 @@ static void test_course_fit(void **state) {
 }
 
 /* A cell that is left out has no say: the others come out better than with it. */
-static void test_course_fit_without_a_cell(void **state) {
-    (void)state;
+TEST_IN(scratch, test_course_fit_without_a_cell) {
     struct course_model model;
     struct tables_fit all, others;
     tables_replayed single = {0}, replayed = {0};
@@ -104,8 +94,7 @@ static void test_course_fit_without_a_cell(void **state) {
 
 /* --- training runs ------------------------------------------------------------------------------------------------ */
 
-static void test_training_runs(void **state) {
-    (void)state;
+TEST_IN(programs, test_training_runs) {
     struct tables_training wanted = {.mode = LS_PLAN_DP,
                                      .devices = 2,
                                      .arguments = "--data=random:0 --model=mlp:784,256,10 --optimizer=adam --steps=2"};
@@ -127,8 +116,7 @@ static void test_training_runs(void **state) {
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
 /* Of these tables no bound is missed. What each cell of table 1 is, tests/golden/replay_tables.csv says. */
-static void test_tables_that_hold(void **state) {
-    (void)state;
+TEST_IN(programs, test_tables_that_hold) {
     static const struct {
         int number;
         const char *texts[3], *row;
@@ -156,8 +144,7 @@ static void test_tables_that_hold(void **state) {
 }
 
 /* The files say how far a table came. */
-static void test_a_table_that_cannot_be_made(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_table_that_cannot_be_made) {
     int status = program_run(&run, "%s/tables --tables=4 --timeout=0.001 --out=%s", build_folder(), scratch_folder());
     assert_int_equal(status, 3);
     assert_non_null(strstr(run.err_text, "did not end within 0.001 s"));
@@ -169,27 +156,9 @@ static void test_a_table_that_cannot_be_made(void **state) {
     free(text);
 }
 
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_IN(programs, test_wrong_usage) {
     assert_int_equal(program_run(&run, "%s/tables --tables=99 --out=%s", build_folder(), scratch_folder()), 2);
     assert_non_null(strstr(run.err_text, "there is no table 99; there are 1 to"));
     assert_int_equal(scratch_file_count(), 0);
     assert_int_equal(program_run(&run, "%s/tables --table-cloth", build_folder()), 2);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-#define PROGRAM_TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_counted_messages),
-        TEST(test_replayed_messages),
-        TEST(test_course_fit),
-        TEST(test_course_fit_without_a_cell),
-        PROGRAM_TEST(test_training_runs),
-        PROGRAM_TEST(test_tables_that_hold),
-        PROGRAM_TEST(test_a_table_that_cannot_be_made),
-        PROGRAM_TEST(test_wrong_usage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

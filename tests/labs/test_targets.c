@@ -1,18 +1,12 @@
 /* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; for which
  * chips; what they install; and that what make is given stays a word. Nothing is built: `make -n` prints what would be
  * run in a build folder of its own, with CUDA as if it were found, or not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static const char script[] =
@@ -32,8 +26,7 @@ static void expect_plugins(const char *target, const char *has_cuda, const char 
     if ((plugins > 0) != built) fail_msg("%s DEVICE=%s: ls_cuda.so is %sbuilt", target, device, built ? "not " : "");
 }
 
-static void test_plugins(void **state) {
-    (void)state;
+TEST_IN(programs, test_plugins) {
     expect_plugins("bench-dp-vs-ddp", "yes", "cuda", true);
     expect_plugins("accuracy", "yes", "cuda", true);
     expect_plugins("recipes", "yes", "cuda", true);
@@ -44,8 +37,7 @@ static void test_plugins(void **state) {
 }
 
 /* A signal to make goes to the recipe's shell, which must be what it runs. */
-static void test_recipes_of_benches_are_replaced(void **state) {
-    (void)state;
+TEST_IN(programs, test_recipes_of_benches_are_replaced) {
     static program p;
     static const char looking[] =
         "unset ROOMS\n"
@@ -60,8 +52,7 @@ static void test_recipes_of_benches_are_replaced(void **state) {
 
 /* How long it takes is said at the start; files that are built are counted, also for `make test`, whose line on a terminal
  * is tests/run.sh's. */
-static void test_progress(void **state) {
-    (void)state;
+TEST_IN(programs, test_progress) {
     static program p;
     static const char saying[] =
         "unset ROOMS\n"
@@ -78,8 +69,7 @@ static void test_progress(void **state) {
 }
 
 /* What is given to make is one word of the command that it prints, or refused. */
-static void test_odd_words(void **state) {
-    (void)state;
+TEST_IN(programs, test_odd_words) {
     static program p;
     static const char quoted[] =
         "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= HAVE_nvcc= recipes \"DATA=$2\" | tail -n 1\n";
@@ -129,8 +119,7 @@ static const char running[] =
     "    done\n"
     "done <\"$2\"\n";
 
-static void test_values_are_no_commands(void **state) {
-    (void)state;
+TEST_IN(programs, test_values_are_no_commands) {
     static program p;
     scratch_write("running.sh", running, strlen(running));
     scratch_write("variables", targets_and_variables, strlen(targets_and_variables));
@@ -140,8 +129,7 @@ static void test_values_are_no_commands(void **state) {
 }
 
 /* What does not exist is named before anything is built, with what does. */
-static void test_unknown_names(void **state) {
-    (void)state;
+TEST_IN(programs, test_unknown_names) {
     static const struct {
         const char *words, *told;
     } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp."},
@@ -182,8 +170,7 @@ static void count_said(const char *variables, const char *target, const char *co
 }
 
 /* gpu-check needs no pictures, and without cmocka it leaves its tests out; others do install what they need. */
-static void test_gpu_check_installs_nothing(void **state) {
-    (void)state;
+TEST_IN(programs, test_gpu_check_installs_nothing) {
     static const char *const patterns[] = {"apt-get.install", "gpu_check.sh"};
     int counts[2];
     count_said("HAVE_gnuplot=,HAVE_cmocka=", "gpu-check", patterns, counts);
@@ -194,8 +181,7 @@ static void test_gpu_check_installs_nothing(void **state) {
 }
 
 /* A bundle is for sm_90 unless CUDA_ARCH says otherwise; without nvcc there is none, which one line says. */
-static void test_bundle(void **state) {
-    (void)state;
+TEST_IN(programs, test_bundle) {
     static const char *const patterns[] = {"compile.sh.*-gencode.arch=compute_90,code=sm_90.-c", "code=sm_80"};
     static const char *const files[] = {"bundle.sh.*ls_nccl.so.*test_walk", "code=sm_80"};
     static program p;
@@ -213,8 +199,7 @@ static void test_bundle(void **state) {
 
 /* What make lab needs is built and nothing else, and a log sees from the first line how many files that is. The compiler
  * is one that only makes files. */
-static void test_lab_builds_what_it_needs(void **state) {
-    (void)state;
+TEST_IN(programs, test_lab_builds_what_it_needs) {
     static const char compiler[] = "#!/bin/sh\n"
                                    "case \" $* \" in *' -c '* | *' -o '*/for_lab/*) ;; *) exec cc \"$@\" ;; esac\n"
                                    "while [ \"$1\" != -o ]; do shift; done\n"
@@ -245,18 +230,4 @@ static void test_lab_builds_what_it_needs(void **state) {
     if (sscanf(p.out_text, "%d %d %d %d %d", &library, &programs, &lines, &expected, &shown) != 5)
         fail_msg("%s", p.err_text);
     assert_int_equal(shown, 1); /* one line, rewritten */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_lab_builds_what_it_needs, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_plugins, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_gpu_check_installs_nothing, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_bundle, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_values_are_no_commands, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_names, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_recipes_of_benches_are_replaced, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_progress, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_odd_words, programs_setup, programs_teardown)};
-    return cmocka_run_group_tests_name("targets", tests, NULL, NULL);
 }

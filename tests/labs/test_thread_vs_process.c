@@ -1,12 +1,5 @@
 /* thread_vs_process: who sees whose memory, and who outlives whose crash; times are there, whatever they are. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,10 +7,10 @@
 
 #include "labs/bench/thread_vs_process/workers.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-static void test_memory_is_shared_by_threads_only(void **state) {
-    (void)state;
+TEST_IN(programs, test_memory_is_shared_by_threads_only) {
     bool seen = false;
     assert_int_equal(worker_shares(&seen, WORKER_THREAD), LS_OK);
     assert_true(seen);
@@ -25,8 +18,7 @@ static void test_memory_is_shared_by_threads_only(void **state) {
     assert_false(seen);
 }
 
-static void test_a_threads_crash_ends_all_and_a_processs_does_not(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_threads_crash_ends_all_and_a_processs_does_not) {
     worker_crash crash;
     assert_int_equal(worker_let_crash(&crash, WORKER_THREAD), LS_OK);
     assert_false(crash.survived);
@@ -38,8 +30,7 @@ static void test_a_threads_crash_ends_all_and_a_processs_does_not(void **state) 
 }
 
 /* Afterwards all cores may be used as before. */
-static void test_times_are_times(void **state) {
-    (void)state;
+TEST_IN(programs, test_times_are_times) {
     cpu_set_t before, after;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     for (int k = 0; k < WORKER_KINDS; k++) {
@@ -65,8 +56,7 @@ static void expect_times(const program *p, const char *row) {
     for (int k = 0; k < 2; k++) assert_true(low[k] <= median[k] && median[k] <= high[k] && high[k] > 0);
 }
 
-static void test_one_screen_says_it(void **state) {
-    (void)state;
+TEST_IN(programs, test_one_screen_says_it) {
     static program p;
     assert_int_equal(program_run(&p, "%s/thread_vs_process --runs=7 --trips=5", build_folder()), 0);
     program_expect_text(&p, "Measured over 7 runs: median (10 % to 90 % of the runs). A run hands over 5 times");
@@ -79,16 +69,4 @@ static void test_one_screen_says_it(void **state) {
     assert_true(count_lines(p.out_text) <= 24);
     assert_int_equal(scratch_file_count(), 0);
     assert_int_equal(program_run(&p, "%s/thread_vs_process --runs=0", build_folder()), 2);
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_memory_is_shared_by_threads_only),
-        WITH_PROGRAMS(test_a_threads_crash_ends_all_and_a_processs_does_not),
-        WITH_PROGRAMS(test_times_are_times),
-        WITH_PROGRAMS(test_one_screen_says_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/launch/launch_run.h"
 

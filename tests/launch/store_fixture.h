@@ -1,5 +1,5 @@
 /* A store on loopback, and a client of it, for each test of a cmocka program:
- *     cmocka_unit_test_setup_teardown(test, store_set_up, store_tear_down) */
+ *     TEST_WITH(store_set_up, store_tear_down, name) { ... } */
 #ifndef TESTS_LAUNCH_STORE_FIXTURE_H
 #define TESTS_LAUNCH_STORE_FIXTURE_H
 

@@ -1,12 +1,5 @@
 /* launch: what ranks are given, who is blamed for a failure, and what cannot be started. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +11,7 @@
 #include "ddp_procs/launch/launch.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
+#include "tests/base/test.h"
 #include "tests/launch/launch_run.h"
 
 /* --- what ranks are given --------------------------------------------------------------------------------------------- */
@@ -26,8 +20,7 @@ static const char *const show_environment = "[ \"$MASTER_PORT\" -gt 0 ] && [ -n 
                                             "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR "
                                             "${LS_STORE%%:*} ${#LS_JOB_TOKEN} $OMP_NUM_THREADS $MINE";
 
-static void test_environment(void **state) {
-    (void)state;
+TEST_CASE(test_environment) {
     static const char *const expected[] = {"0 0 3 3 127.0.0.1 unix 32 1 kept", "1 1 3 3 127.0.0.1 unix 32 1 kept",
                                            "2 2 3 3 127.0.0.1 unix 32 1 kept"};
     run r;
@@ -61,8 +54,7 @@ static void test_environment(void **state) {
 }
 
 /* The same for the ranks of a job, another for the next job. */
-static void test_jobs_have_names(void **state) {
-    (void)state;
+TEST_CASE(test_jobs_have_names) {
     run r;
     char first[TEXT_CAPACITY];
     assert_int_equal(run_shells(&r, 2, "echo $LS_JOB"), 0);
@@ -75,8 +67,7 @@ static void test_jobs_have_names(void **state) {
     assert_string_not_equal(r.out_text, first);
 }
 
-static void test_ranks_inherit_no_pipes_and_no_signal_mask(void **state) {
-    (void)state;
+TEST_CASE(test_ranks_inherit_no_pipes_and_no_signal_mask) {
     run r;
     int files[3];
     assert_int_equal(run_shells(&r, 3, "set -- /proc/$$/fd/*; echo $#"), 0);
@@ -103,8 +94,7 @@ static int meet(bool without_rank_1) {
     return self.world_size == 3 ? 0 : 1;
 }
 
-static void test_ranks_of_this_program_meet_in_the_store(void **state) {
-    (void)state;
+TEST_CASE(test_ranks_of_this_program_meet_in_the_store) {
     char *argv[] = {"rank", NULL};
     run r = {.options = {.nproc = 3, .argv = argv, .last_argument = "--meet", .grace_s = 10}};
     start_job(&r);
@@ -113,8 +103,7 @@ static void test_ranks_of_this_program_meet_in_the_store(void **state) {
 }
 
 /* The others would wait for it until their deadline of 30 s. */
-static void test_a_rank_that_never_joins_ends_the_job(void **state) {
-    (void)state;
+TEST_CASE(test_a_rank_that_never_joins_ends_the_job) {
     char *argv[] = {"rank", NULL};
     run r = {.options = {.nproc = 3, .argv = argv, .last_argument = "--meet-without-rank-1", .grace_s = 10}};
     start_job(&r);
@@ -126,8 +115,7 @@ static void test_a_rank_that_never_joins_ends_the_job(void **state) {
 
 /* --- who is blamed ---------------------------------------------------------------------------------------------------- */
 
-static void test_the_first_failure_is_named_and_the_others_end(void **state) {
-    (void)state;
+TEST_CASE(test_the_first_failure_is_named_and_the_others_end) {
     run r;
     assert_int_equal(run_shells(&r, 3,
                                 "echo pid $$; [ $RANK = 1 ] || exec sleep 60;"
@@ -138,8 +126,7 @@ static void test_the_first_failure_is_named_and_the_others_end(void **state) {
     expect_gone(&r, 3);
 }
 
-static void test_a_failure_without_a_message(void **state) {
-    (void)state;
+TEST_CASE(test_a_failure_without_a_message) {
     run r;
     assert_int_equal(run_shells(&r, 2, "[ $RANK = 1 ] || exec sleep 60; exit 4"), 1);
     expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 4");
@@ -148,8 +135,7 @@ static void test_a_failure_without_a_message(void **state) {
     expect_message(&r, "launcher: error: rank 1 (pid #) exited with status 2");
 }
 
-static void test_a_rank_that_lost_a_peer_is_not_the_culprit(void **state) {
-    (void)state;
+TEST_CASE(test_a_rank_that_lost_a_peer_is_not_the_culprit) {
     run r;
     assert_int_equal(
         run_shells(&r, 3,
@@ -165,24 +151,21 @@ static void test_a_rank_that_lost_a_peer_is_not_the_culprit(void **state) {
     expect_message(&r, "launcher: error: rank 0 (pid #) exited with status 1");
 }
 
-static void test_a_killed_rank(void **state) {
-    (void)state;
+TEST_CASE(test_a_killed_rank) {
     run r;
     assert_int_equal(run_shells(&r, 3, "echo pid $$; [ $RANK = 2 ] || exec sleep 60; kill -9 $$"), 1);
     expect_message(&r, "launcher: error: rank 2 (pid #) was ended by signal 9 (Killed)");
     expect_gone(&r, 3);
 }
 
-static void test_a_rank_may_end_early_with_0(void **state) {
-    (void)state;
+TEST_CASE(test_a_rank_may_end_early_with_0) {
     run r;
     assert_int_equal(run_shells(&r, 2, "[ $RANK = 0 ] && exit 0; sleep 0.8; echo done"), 0);
     assert_string_equal(r.out_text, "done\n");
     assert_string_equal(r.err_text, "");
 }
 
-static void test_a_talkative_rank_does_not_block(void **state) {
-    (void)state;
+TEST_CASE(test_a_talkative_rank_does_not_block) {
     run r;
     assert_int_equal(run_shells(&r, 1, "head -c 300000 /dev/zero | tr '\\0' x >/proc/self/fd/$LS_CAUSE_FD; exit 1"), 1);
     assert_int_equal(strlen(r.err_text), strlen("launcher: error: rank 0 (pid ) exited with status 1: \n") + 1023 +
@@ -199,8 +182,7 @@ static void expect_refusal(const ddp_launch_options *options, ls_status status, 
     assert_string_equal(message, expected);
 }
 
-static void test_programs_that_cannot_run(void **state) {
-    (void)state;
+TEST_CASE(test_programs_that_cannot_run) {
     char *argv[] = {"x", NULL};
     ddp_launch_options options = {.nproc = 2, .program = "no-such-program", .argv = argv};
     expect_refusal(&options, LS_ERR_IO, "cannot run 'no-such-program': No such file or directory");
@@ -223,8 +205,7 @@ static void test_programs_that_cannot_run(void **state) {
     close(fd);
 }
 
-static void test_numbers_of_ranks(void **state) {
-    (void)state;
+TEST_CASE(test_numbers_of_ranks) {
     char *argv[] = {"true", NULL};
     ddp_launch_options options = {.nproc = 0, .program = "true", .argv = argv};
     expect_refusal(&options, LS_ERR_USAGE, "cannot start 0 ranks: a job has 1 to 64");
@@ -232,8 +213,7 @@ static void test_numbers_of_ranks(void **state) {
     expect_refusal(&options, LS_ERR_USAGE, "cannot start 65 ranks: a job has 1 to 64");
 }
 
-static void test_a_port_in_use(void **state) {
-    (void)state;
+TEST_CASE(test_a_port_in_use) {
     ddp_store_server *other;
     char *argv[] = {"true", NULL}, expected[256];
     assert_int_equal(ddp_store_serve(&other, "127.0.0.1", 0), LS_OK);
@@ -255,8 +235,7 @@ static void test_a_port_in_use(void **state) {
 }
 
 /* Several launchers would each start all ranks. One in a job of its own is nobody's copy. */
-static void test_copies_of_the_launcher(void **state) {
-    (void)state;
+TEST_CASE(test_copies_of_the_launcher) {
     char *argv[] = {"true", NULL};
     const ddp_launch_options options = {.nproc = 1, .program = "true", .argv = argv};
     setenv("PMI_RANK", "1", 1);
@@ -272,8 +251,7 @@ static void test_copies_of_the_launcher(void **state) {
     unsetenv("PMI_SIZE");
 }
 
-static void test_too_many_open_files(void **state) {
-    (void)state;
+TEST_CASE(test_too_many_open_files) {
     char *argv[] = {"true", NULL};
     char message[512];
     const ddp_launch_options options = {.nproc = 8, .program = "true", .argv = argv};

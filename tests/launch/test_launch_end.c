@@ -1,12 +1,5 @@
 /* launch: how jobs end, by themselves, by force and by deadline, and that nothing is left over. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,19 +14,18 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ddp_procs/launch/launch.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/launch/launch_run.h"
 
-static void test_the_others_are_asked_to_end(void **state) {
-    (void)state;
+TEST(test_the_others_are_asked_to_end) {
     run r;
     assert_int_equal(
         run_shells(&r, 2, "[ $RANK = 1 ] && exit 1; trap 'echo told; exit 0' TERM; while :; do sleep 0.05; done"), 1);
     assert_string_equal(r.out_text, "told\n");
 }
 
-static void test_a_rank_that_ignores_sigterm_is_killed(void **state) {
-    (void)state;
+TEST(test_a_rank_that_ignores_sigterm_is_killed) {
     char *argv[] = {"sh", "-c", "echo pid $$; [ $RANK = 0 ] && exit 1; trap '' TERM; exec sleep 60", NULL};
     run r = {.options = {.nproc = 3, .program = "sh", .argv = argv, .grace_s = 0.2}};
     start_job(&r);
@@ -42,8 +34,7 @@ static void test_a_rank_that_ignores_sigterm_is_killed(void **state) {
     expect_gone(&r, 3);
 }
 
-static void test_the_users_signal_reaches_the_ranks(void **state) {
-    (void)state;
+TEST(test_the_users_signal_reaches_the_ranks) {
     /* its stderr is closed, since it says there that its sleep was ended, too */
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
@@ -62,8 +53,7 @@ static void test_the_users_signal_reaches_the_ranks(void **state) {
 
 /* As a shell's background job, for which Ctrl-C is not meant but a kill -INT is. A shell cannot trap what it was told
  * to ignore. */
-static void test_a_job_that_ignores_interrupts_passes_them_on(void **state) {
-    (void)state;
+TEST(test_a_job_that_ignores_interrupts_passes_them_on) {
     char *argv[] = {"sh", "-c", "trap 'echo told; exit 0' INT; echo pid $$; while :; do sleep 0.05; done", NULL};
     run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 1}};
     pid_t pids[PIDS_MAX];
@@ -78,8 +68,7 @@ static void test_a_job_that_ignores_interrupts_passes_them_on(void **state) {
 }
 
 /* Under nohup. The hang-up would make the second signal one that ends at once. */
-static void test_a_job_that_ignores_hang_ups_goes_on(void **state) {
-    (void)state;
+TEST(test_a_job_that_ignores_hang_ups_goes_on) {
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
     run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 20}};
@@ -96,8 +85,7 @@ static void test_a_job_that_ignores_hang_ups_goes_on(void **state) {
     expect_gone(&r, 1);
 }
 
-static void test_a_second_signal_ends_at_once(void **state) {
-    (void)state;
+TEST(test_a_second_signal_ends_at_once) {
     char *argv[] = {"sh", "-c", "trap '' INT; echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 2, .program = "sh", .argv = argv, .grace_s = 60}};
     pid_t pids[PIDS_MAX];
@@ -112,8 +100,7 @@ static void test_a_second_signal_ends_at_once(void **state) {
     expect_gone(&r, 2);
 }
 
-static void test_the_jobs_deadline(void **state) {
-    (void)state;
+TEST(test_the_jobs_deadline) {
     char *argv[] = {"sh", "-c", "echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 2, .program = "sh", .argv = argv, .grace_s = 10, .timeout_s = 0.3}};
     start_job(&r);
@@ -135,8 +122,7 @@ static void expect_no_orphans(void) {
     fail_msg("a process outlives the launcher");
 }
 
-static void test_no_rank_survives_a_killed_launcher(void **state) {
-    (void)state;
+TEST(test_no_rank_survives_a_killed_launcher) {
     char *argv[] = {"sh", "-c", "trap '' TERM INT HUP; echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 3, .program = "sh", .argv = argv, .grace_s = 10}};
     pid_t pids[PIDS_MAX];
@@ -174,8 +160,7 @@ static void end_family(run *r, int status) {
     expect_no_orphans();
 }
 
-static void test_what_ranks_have_started_ends_with_them(void **state) {
-    (void)state;
+TEST(test_what_ranks_have_started_ends_with_them) {
     run r;
     pid_t pids[PIDS_MAX];
     start_family(&r, 2, "1", pids);
@@ -191,8 +176,7 @@ static void test_what_ranks_have_started_ends_with_them(void **state) {
     end_family(&r, 128 + SIGKILL);
 }
 
-static void test_a_job_that_went_well_leaves_nothing(void **state) {
-    (void)state;
+TEST(test_a_job_that_went_well_leaves_nothing) {
     run r;
     assert_int_equal(run_shells(&r, 2, "sleep 60 & echo pid $$; echo pid $!"), 0);
     assert_string_equal(r.err_text, "");
@@ -200,8 +184,7 @@ static void test_a_job_that_went_well_leaves_nothing(void **state) {
 }
 
 /* As `kill -9 -- -GROUP`, or a batch system that ends the launcher's whole session. */
-static void test_the_guard_is_not_of_the_launchers_group(void **state) {
-    (void)state;
+TEST(test_the_guard_is_not_of_the_launchers_group) {
     run r;
     pid_t pids[PIDS_MAX];
     start_family(&r, 1, "none", pids);
@@ -227,8 +210,7 @@ static pid_t find_guard(pid_t parent) {
     return guard;
 }
 
-static void test_a_stopped_guard_keeps_nobody_waiting(void **state) {
-    (void)state;
+TEST(test_a_stopped_guard_keeps_nobody_waiting) {
     char *argv[] = {"sh", "-c", "echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 1, .program = "sh", .argv = argv, .grace_s = 20}};
     pid_t pids[PIDS_MAX];
@@ -262,8 +244,7 @@ static int launch_on_terminal(void *argument) {
     return ls_status_exit_code(ddp_launch(&t->job->options));
 }
 
-static void test_a_hang_up_reaches_the_ranks(void **state) {
-    (void)state;
+TEST(test_a_hang_up_reaches_the_ranks) {
     char *argv[] = {"sh", "-c", "exec 2>&-; trap 'echo told; exit 0' HUP; echo pid $$; while :; do sleep 0.05; done",
                     NULL};
     /* a rank that is told nothing would outlast the launcher, which a start_child's alarm ends with another status */
@@ -283,8 +264,7 @@ static void test_a_hang_up_reaches_the_ranks(void **state) {
 }
 
 /* Ctrl-Z and fg: ranks and launcher stop and go on together. */
-static void test_a_pause_is_for_all(void **state) {
-    (void)state;
+TEST(test_a_pause_is_for_all) {
     char *argv[] = {"sh", "-c", "echo pid $$; exec sleep 60", NULL};
     run r = {.options = {.nproc = 2, .program = "sh", .argv = argv, .grace_s = 20}};
     pid_t pids[PIDS_MAX];
@@ -303,8 +283,7 @@ static void test_a_pause_is_for_all(void **state) {
     expect_gone(&r, 2);
 }
 
-static void test_ranks_read_nothing_from_the_terminal(void **state) {
-    (void)state;
+TEST(test_ranks_read_nothing_from_the_terminal) {
     run r;
     assert_int_equal(run_shells(&r, 1, "grep -E '^SigIgn' /proc/$$/status"), 0);
     unsigned long long ignored = 0;
@@ -322,8 +301,7 @@ static int count_entries(const char *folder) {
     return count;
 }
 
-static void test_a_launch_leaves_nothing_in_its_process(void **state) {
-    (void)state;
+TEST(test_a_launch_leaves_nothing_in_its_process) {
     char *argv[] = {"true", NULL};
     const ddp_launch_options options = {.nproc = 2, .program = "true", .argv = argv};
     int files = count_entries("/proc/self/fd");
@@ -339,23 +317,5 @@ static void test_a_launch_leaves_nothing_in_its_process(void **state) {
 
 int main(void) {
     alarm(150);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_others_are_asked_to_end),
-        cmocka_unit_test(test_a_rank_that_ignores_sigterm_is_killed),
-        cmocka_unit_test(test_the_users_signal_reaches_the_ranks),
-        cmocka_unit_test(test_a_job_that_ignores_interrupts_passes_them_on),
-        cmocka_unit_test(test_a_job_that_ignores_hang_ups_goes_on),
-        cmocka_unit_test(test_a_second_signal_ends_at_once),
-        cmocka_unit_test(test_the_jobs_deadline),
-        cmocka_unit_test(test_no_rank_survives_a_killed_launcher),
-        cmocka_unit_test(test_what_ranks_have_started_ends_with_them),
-        cmocka_unit_test(test_a_job_that_went_well_leaves_nothing),
-        cmocka_unit_test(test_the_guard_is_not_of_the_launchers_group),
-        cmocka_unit_test(test_a_stopped_guard_keeps_nobody_waiting),
-        cmocka_unit_test(test_a_hang_up_reaches_the_ranks),
-        cmocka_unit_test(test_a_pause_is_for_all),
-        cmocka_unit_test(test_ranks_read_nothing_from_the_terminal),
-        cmocka_unit_test(test_a_launch_leaves_nothing_in_its_process),
-    };
-    return cmocka_run_group_tests_name("launch end", tests, NULL, NULL);
+    return run_added_tests();
 }

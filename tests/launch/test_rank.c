@@ -1,18 +1,12 @@
 /* rank: what the environment means, and which line refuses it. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "ddp_procs/launch/rank.h"
+#include "tests/base/test.h"
 
 static const char *const names[] = {"RANK",        "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                     "MASTER_ADDR", "MASTER_PORT", "LS_STORE"};
@@ -82,8 +76,7 @@ static ls_status discover_in(const char *environment, ddp_rank *self, char messa
     return status;
 }
 
-static void test_alone(void **state) {
-    (void)state;
+TEST_CASE(test_alone) {
     ddp_rank self;
     char message[512];
     assert_int_equal(discover((const char *const[NAME_COUNT]){0}, &self, message), LS_OK);
@@ -95,8 +88,7 @@ static void test_alone(void **state) {
     assert_false(self.hosts_store);
 }
 
-static void test_launched(void **state) {
-    (void)state;
+TEST_CASE(test_launched) {
     ddp_rank self;
     char message[512];
     const char *const one[NAME_COUNT] = {"5", "8", "1", "4", "node0", "29500"};
@@ -119,8 +111,7 @@ static void test_launched(void **state) {
     assert_false(self.hosts_store);
 }
 
-static void test_refusals(void **state) {
-    (void)state;
+TEST_CASE(test_refusals) {
     static const struct {
         const char *values[NAME_COUNT];
         const char *message; /* its beginning */
@@ -178,8 +169,7 @@ static void test_refusals(void **state) {
 
 enum { ANY_PORT = -1 };
 
-static void test_launchers(void **state) {
-    (void)state;
+TEST_CASE(test_launchers) {
     static const struct {
         const char *environment;
         int rank, world_size, local_rank, local_world_size, port;
@@ -231,8 +221,7 @@ static void test_launchers(void **state) {
 }
 
 /* Launchers that start one another, and those that cannot have. */
-static void test_launchers_that_contradict_each_other(void **state) {
-    (void)state;
+TEST_CASE(test_launchers_that_contradict_each_other) {
     static const struct {
         const char *environment, *refused; /* NULL: taken, as the given rank */
         int rank, world_size;
@@ -278,8 +267,7 @@ static void test_launchers_that_contradict_each_other(void **state) {
 }
 
 /* PyTorch's env:// has four variables: on this machine they are enough. */
-static void test_four_variables_are_enough_on_this_machine(void **state) {
-    (void)state;
+TEST_CASE(test_four_variables_are_enough_on_this_machine) {
     ddp_rank self;
     char message[512];
     static const char *const hosts[] = {"127.0.0.1", "localhost"};
@@ -297,8 +285,7 @@ static void test_four_variables_are_enough_on_this_machine(void **state) {
 }
 
 /* One machine's ranks work out the same place to meet, two jobs (hardly ever) the same. */
-static void test_ranks_agree_on_a_port(void **state) {
-    (void)state;
+TEST_CASE(test_ranks_agree_on_a_port) {
     static const char *const jobs[][2] = {
         {OMPI(0, 2, 0, 2) "PMIX_NAMESPACE=1896546305", OMPI(1, 2, 1, 2) "PMIX_NAMESPACE=1896546305"},
         {PMI(0, 2, 0, 2), PMI(1, 2, 1, 2)},
@@ -318,8 +305,7 @@ static void test_ranks_agree_on_a_port(void **state) {
     assert_int_not_equal(ports[0], ports[2]);
 }
 
-static void test_alone_in_a_job(void **state) {
-    (void)state;
+TEST_CASE(test_alone_in_a_job) {
     static const char *const environments[] = {
         OMPI(0, 1, 0, 1) "PMIX_NAMESPACE=ns",
         OMPI(0, 1, 0, 1) AT,
@@ -342,8 +328,7 @@ static void test_alone_in_a_job(void **state) {
 }
 
 /* A name that is cut could be another job's, too. */
-static void test_a_long_name_is_refused(void **state) {
-    (void)state;
+TEST_CASE(test_a_long_name_is_refused) {
     static const char *const variables[] = {"LS_JOB", "PMIX_NAMESPACE"};
     char environment[512], message[512], name[LS_JOB_CAPACITY + 1] = "";
     ddp_rank self;
@@ -359,8 +344,7 @@ static void test_a_long_name_is_refused(void **state) {
     }
 }
 
-static void test_refused_launchers(void **state) {
-    (void)state;
+TEST_CASE(test_refused_launchers) {
     static const struct {
         const char *environment, *message; /* its beginning */
     } cases[] = {

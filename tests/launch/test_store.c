@@ -1,12 +1,5 @@
 /* store: what each operation means, between processes too, and what its errors say. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +10,7 @@
 #include "common/base/log.h"
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_table.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/launch/store_fixture.h"
 
@@ -34,7 +28,7 @@ static void expect(ddp_store *store, const char *key, const char *text) {
     assert_memory_equal(value, text, nbytes);
 }
 
-static void test_set_and_get(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_set_and_get) {
     ddp_store *store = ((store_fixture *)*state)->store;
     put(store, "k", "first");
     expect(store, "k", "first");
@@ -51,7 +45,7 @@ static void test_set_and_get(void **state) {
     assert_memory_equal(value, raw, 4);
 }
 
-static void test_add_is_on_decimal_text(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_add_is_on_decimal_text) {
     ddp_store *store = ((store_fixture *)*state)->store;
     int64_t sum = 0;
     assert_int_equal(ddp_store_add(store, "n", 5, &sum), LS_OK);
@@ -68,7 +62,7 @@ static void test_add_is_on_decimal_text(void **state) {
     assert_true(sum == INT64_MAX);
 }
 
-static void test_add_refuses_what_is_no_number(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_add_refuses_what_is_no_number) {
     store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], expected[MESSAGE_CAPACITY];
     snprintf(expected, sizeof expected,
@@ -87,7 +81,7 @@ static void test_add_refuses_what_is_no_number(void **state) {
     }
 }
 
-static void test_check(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_check) {
     ddp_store *store = ((store_fixture *)*state)->store;
     bool exists = true;
     assert_int_equal(ddp_store_check(store, "a", &exists), LS_OK);
@@ -113,7 +107,7 @@ static int wait_and_answer(void *argument) {
     return 0;
 }
 
-static void test_waiting_across_processes(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_waiting_across_processes) {
     store_fixture *f = *state;
     bool exists = true;
     pid_t child = start_child(wait_and_answer, f);
@@ -140,7 +134,7 @@ static int add_many(void *argument) {
     return 0;
 }
 
-static void test_adds_of_several_processes_all_count(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_adds_of_several_processes_all_count) {
     store_fixture *f = *state;
     pid_t children[4];
     for (int i = 0; i < 4; i++) children[i] = start_child(add_many, f);
@@ -148,7 +142,7 @@ static void test_adds_of_several_processes_all_count(void **state) {
     expect(f->store, "sum", "800");
 }
 
-static void test_a_wait_has_a_deadline(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_a_wait_has_a_deadline) {
     store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], expected[MESSAGE_CAPACITY], value[8];
     size_t nbytes;
@@ -171,7 +165,7 @@ static void test_a_wait_has_a_deadline(void **state) {
     ddp_store_close(hasty);
 }
 
-static void test_a_late_reply_answers_no_other_question(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_a_late_reply_answers_no_other_question) {
     store_fixture *f = *state;
     char message[MESSAGE_CAPACITY], value[8];
     size_t nbytes;
@@ -186,7 +180,7 @@ static void test_a_late_reply_answers_no_other_question(void **state) {
     ddp_store_close(hasty);
 }
 
-static void test_limits(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_limits) {
     store_fixture *f = *state;
     char key[DDP_STORE_KEY_MAX + 2], message[MESSAGE_CAPACITY], small[4];
     size_t nbytes = 0;
@@ -225,8 +219,7 @@ static void test_limits(void **state) {
     free(copy);
 }
 
-static void test_a_store_has_so_many_keys(void **state) {
-    (void)state;
+TEST_WITH(store_set_up, store_tear_down, test_a_store_has_so_many_keys) {
     ddp_store_table *table = ddp_store_table_create();
     char key[32];
     int64_t sum = 0;
@@ -241,7 +234,7 @@ static void test_a_store_has_so_many_keys(void **state) {
     ddp_store_table_destroy(table);
 }
 
-static void test_a_store_has_so_many_bytes(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_a_store_has_so_many_bytes) {
     enum { MANY = (int)(DDP_STORE_TOTAL_MAX / DDP_STORE_VALUE_MAX) };
     char key[32], message[MESSAGE_CAPACITY];
     void *big = calloc(1, DDP_STORE_VALUE_MAX);
@@ -261,7 +254,7 @@ static void test_a_store_has_so_many_bytes(void **state) {
     free(big);
 }
 
-static void test_bootstrap_view(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_bootstrap_view) {
     ddp_store *store = ((store_fixture *)*state)->store;
     ls_bootstrap view = ddp_store_bootstrap(store);
     char value[8];
@@ -274,20 +267,5 @@ static void test_bootstrap_view(void **state) {
 
 int main(void) {
     alarm(120);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, store_set_up, store_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_set_and_get),
-        TEST(test_add_is_on_decimal_text),
-        TEST(test_add_refuses_what_is_no_number),
-        TEST(test_check),
-        TEST(test_waiting_across_processes),
-        TEST(test_adds_of_several_processes_all_count),
-        TEST(test_a_wait_has_a_deadline),
-        TEST(test_a_late_reply_answers_no_other_question),
-        TEST(test_limits),
-        TEST(test_a_store_has_so_many_keys),
-        TEST(test_a_store_has_so_many_bytes),
-        TEST(test_bootstrap_view),
-    };
-    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
+    return run_added_tests();
 }

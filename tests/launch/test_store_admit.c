@@ -1,12 +1,5 @@
 /* store: who may come in. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +15,9 @@
 #include "ddp_procs/launch/store_pass.h"
 #include "ddp_procs/launch/store_protocol.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 enum { MESSAGE_CAPACITY = 512, NOBODY = 65534 };
 
 static const ddp_store_pass job = {.token = "secret", .job = "first", .world_size = 3, .rank = 1};
@@ -64,8 +57,7 @@ static void expect_refusal(const ddp_store_server *server, const ddp_store_pass 
 
 /* --- the token ------------------------------------------------------------------------------------------------------- */
 
-static void test_secrets(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_secrets) {
     char first[33], second[33];
     assert_int_equal(ls_secret_make(first, 32), LS_OK);
     assert_int_equal(ls_secret_make(second, 32), LS_OK);
@@ -80,8 +72,7 @@ static void test_secrets(void **state) {
     }
 }
 
-static void test_a_wrong_token_is_refused(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_a_wrong_token_is_refused) {
     ddp_store_pass wrong = job;
     ddp_store_server *server = serve("127.0.0.1", &job);
     static const char *const tokens[] = {"secreT", "Secret", "secre", "secret2", "xxxxxx"};
@@ -108,8 +99,7 @@ static void test_a_wrong_token_is_refused(void **state) {
     ddp_store_server_stop(server, 0);
 }
 
-static void test_beyond_loopback_a_token_must_be_set(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_beyond_loopback_a_token_must_be_set) {
     static const char *const hosts[] = {"0.0.0.0", "node0.example.org", "10.0.0.1", "128.0.0.1",
                                         "127.0.0.1.example.org"};
     char message[MESSAGE_CAPACITY];
@@ -154,8 +144,7 @@ static const char *open_by_hand(const char *host) {
     return text;
 }
 
-static void test_a_job_by_hand_without_a_token_says_so(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_a_job_by_hand_without_a_token_says_so) {
     const char *text = open_by_hand("localhost");
     assert_non_null(strstr(text, "any user of this machine can reach this job's store at localhost:"));
     assert_non_null(strstr(text, "set LS_JOB_TOKEN"));
@@ -168,8 +157,7 @@ static void test_a_job_by_hand_without_a_token_says_so(void **state) {
 
 /* --- the job and its ranks ------------------------------------------------------------------------------------------- */
 
-static void test_another_job_is_refused_by_name(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_another_job_is_refused_by_name) {
     ddp_store_server *server = serve("127.0.0.1", &job);
     ddp_store_pass other = job;
     snprintf(other.job, sizeof other.job, "second");
@@ -189,8 +177,7 @@ static void test_another_job_is_refused_by_name(void **state) {
     ddp_store_server_stop(server, 0);
 }
 
-static void test_a_rank_comes_in_once(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_a_rank_comes_in_once) {
     char message[MESSAGE_CAPACITY], value[8];
     size_t nbytes;
     ddp_store_server *server = serve("127.0.0.1", &job);
@@ -217,8 +204,7 @@ static void test_a_rank_comes_in_once(void **state) {
 }
 
 /* What a rank shows: its place, its job, and the environment's token. */
-static void test_the_pass_of_a_rank(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_the_pass_of_a_rank) {
     const ddp_rank self = {.rank = 2, .world_size = 4, .master_host = "127.0.0.1", .job = "first"};
     ddp_store_pass pass;
     char message[MESSAGE_CAPACITY], value[DDP_TOKEN_CAPACITY + 1] = "";
@@ -240,8 +226,7 @@ static void test_the_pass_of_a_rank(void **state) {
 
 /* --- the socket of one machine ---------------------------------------------------------------------------------------- */
 
-static void test_a_store_without_a_port(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_a_store_without_a_port) {
     ddp_store_server *server = serve("unix", &job), *other = serve("unix", &job);
     const char *host = ddp_store_server_host(server);
     assert_int_equal(strlen(host), strlen("unix:") + 32);
@@ -293,8 +278,7 @@ static int serve_as_another_user(void *argument) {
     return 0;
 }
 
-static void test_of_another_user(void **state) {
-    (void)state;
+TEST_WITH(forget_environment, forget_environment, test_of_another_user) {
     if (geteuid() != 0) { /* only root can become somebody else */
         print_message("not root: no other user to be\n");
         skip();
@@ -318,17 +302,5 @@ static void test_of_another_user(void **state) {
 
 int main(void) {
     alarm(120);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, forget_environment, forget_environment)
-    const struct CMUnitTest tests[] = {
-        TEST(test_secrets),
-        TEST(test_a_wrong_token_is_refused),
-        TEST(test_beyond_loopback_a_token_must_be_set),
-        TEST(test_a_job_by_hand_without_a_token_says_so),
-        TEST(test_another_job_is_refused_by_name),
-        TEST(test_a_rank_comes_in_once),
-        TEST(test_the_pass_of_a_rank),
-        TEST(test_a_store_without_a_port),
-        TEST(test_of_another_user),
-    };
-    return cmocka_run_group_tests_name("store admit", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 /* store: clients that misbehave are dropped, and nobody else notices. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,6 +11,7 @@
 #include "common/base/clock.h"
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_protocol.h"
+#include "tests/base/test.h"
 #include "tests/launch/store_fixture.h"
 
 static void expect_service(const store_fixture *f) {
@@ -89,7 +83,7 @@ typedef struct damage {
     unsigned char bytes[8];
 } damage;
 
-static void test_malformed_requests_are_dropped(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_malformed_requests_are_dropped) {
     const store_fixture *f = *state;
     static const damage damages[] = {
         {"magic", 0, 1, {'X'}},
@@ -129,7 +123,7 @@ static void test_malformed_requests_are_dropped(void **state) {
     assert_false(exists); /* nothing of the above was stored */
 }
 
-static void test_text_of_another_protocol_is_dropped(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_text_of_another_protocol_is_dropped) {
     const store_fixture *f = *state;
     static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     int fd = open_raw(f->port);
@@ -139,7 +133,7 @@ static void test_text_of_another_protocol_is_dropped(void **state) {
     expect_service(f);
 }
 
-static void test_half_requests_delay_nobody_and_are_dropped(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_half_requests_delay_nobody_and_are_dropped) {
     const store_fixture *f = *state;
     unsigned char bytes[64];
     size_t nbytes = make_request(bytes, DDP_OP_SET, "half", DDP_STORE_VALUE_MAX);
@@ -169,7 +163,7 @@ static void test_half_requests_delay_nobody_and_are_dropped(void **state) {
     close(late);
 }
 
-static void test_dripping_bytes_buys_no_time(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_dripping_bytes_buys_no_time) {
     const store_fixture *f = *state;
     unsigned char bytes[64];
     size_t nbytes = make_request(bytes, DDP_OP_SET, "drip", DDP_STORE_VALUE_MAX);
@@ -186,7 +180,7 @@ static void test_dripping_bytes_buys_no_time(void **state) {
     expect_service(f);
 }
 
-static void test_an_unread_reply_delays_nobody(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_an_unread_reply_delays_nobody) {
     const store_fixture *f = *state;
     enum { QUESTIONS = 1000 }; /* their answers, 64 MiB, are more than the sockets hold */
     unsigned char bytes[64];
@@ -207,7 +201,7 @@ static void test_an_unread_reply_delays_nobody(void **state) {
     expect_service(f);
 }
 
-static void test_waiting_clients_may_leave_or_be_rude(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_waiting_clients_may_leave_or_be_rude) {
     const store_fixture *f = *state;
     unsigned char bytes[64];
     size_t nbytes = make_request(bytes, DDP_OP_GET, "never", 0);
@@ -231,7 +225,7 @@ static void test_waiting_clients_may_leave_or_be_rude(void **state) {
 
 enum { MANY = 300 };
 
-static void test_idle_strangers_are_dropped_and_keep_nobody_out(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_idle_strangers_are_dropped_and_keep_nobody_out) {
     const store_fixture *f = *state;
     int fds[MANY];
     ddp_store *late;
@@ -249,7 +243,7 @@ static void test_idle_strangers_are_dropped_and_keep_nobody_out(void **state) {
     ddp_store_close(late);
 }
 
-static void test_nothing_is_served_before_the_pass(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_nothing_is_served_before_the_pass) {
     const store_fixture *f = *state;
     unsigned char bytes[DDP_HELLO_NBYTES + 64] = {0};
     bool exists = true;
@@ -269,7 +263,7 @@ static void test_nothing_is_served_before_the_pass(void **state) {
 }
 
 /* A hello, a byte at a time, is given the same second as silence. */
-static void test_a_dripping_hello_buys_no_time(void **state) {
+TEST_WITH(store_set_up, store_tear_down, test_a_dripping_hello_buys_no_time) {
     const store_fixture *f = *state;
     unsigned char hello[DDP_HELLO_NBYTES];
     ddp_hello_write(hello, &(ddp_hello){.client = "0123456789abcdef0123456789abcdef"});
@@ -286,17 +280,5 @@ static void test_a_dripping_hello_buys_no_time(void **state) {
 
 int main(void) {
     alarm(120);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, store_set_up, store_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_malformed_requests_are_dropped),
-        TEST(test_text_of_another_protocol_is_dropped),
-        TEST(test_half_requests_delay_nobody_and_are_dropped),
-        TEST(test_dripping_bytes_buys_no_time),
-        TEST(test_an_unread_reply_delays_nobody),
-        TEST(test_waiting_clients_may_leave_or_be_rude),
-        TEST(test_idle_strangers_are_dropped_and_keep_nobody_out),
-        TEST(test_nothing_is_served_before_the_pass),
-        TEST(test_a_dripping_hello_buys_no_time),
-    };
-    return cmocka_run_group_tests_name("store faults", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 /* store: servers that are missing, late, taken, gone or something else; who can reach one; rank 0 as the host. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -17,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ddp_procs/launch/store.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/children.h"
 #include "tests/programs/program.h"
 
@@ -33,8 +27,7 @@ static void expect_no_connection(const char *host, int port, double timeout_s, l
     if (strncmp(message, beginning, strlen(beginning)) != 0) assert_string_equal(message, beginning);
 }
 
-static void test_no_server(void **state) {
-    (void)state;
+TEST(test_no_server) {
     char expected[MESSAGE_CAPACITY];
     int port = free_port();
     snprintf(expected, sizeof expected, "no store answers at 127.0.0.1:%d after ", port);
@@ -53,8 +46,7 @@ static int connect_early(void *argument) {
     return 0;
 }
 
-static void test_a_server_that_comes_later(void **state) {
-    (void)state;
+TEST(test_a_server_that_comes_later) {
     ddp_store_server *server;
     int port = free_port();
     pid_t child = start_child(connect_early, &port);
@@ -64,8 +56,7 @@ static void test_a_server_that_comes_later(void **state) {
     ddp_store_server_stop(server, 0);
 }
 
-static void test_a_port_in_use_or_out_of_range(void **state) {
-    (void)state;
+TEST(test_a_port_in_use_or_out_of_range) {
     ddp_store_server *first;
     assert_int_equal(ddp_store_serve(&first, "127.0.0.1", 0), LS_OK);
     int port = ddp_store_server_port(first);
@@ -97,8 +88,7 @@ static int be_another_service(int listener, const char *greeting) {
 static int listener;
 static int greet(void *argument) { return be_another_service(listener, argument); }
 
-static void test_another_service_at_the_port(void **state) {
-    (void)state;
+TEST(test_another_service_at_the_port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t nbytes = sizeof address;
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -136,8 +126,7 @@ static int serve_for_a_while(void *argument) {
     return 0;
 }
 
-static void test_a_server_that_ends(void **state) {
-    (void)state;
+TEST(test_a_server_that_ends) {
     char message[MESSAGE_CAPACITY], value[8], expected[MESSAGE_CAPACITY];
     size_t nbytes;
     ddp_store *store;
@@ -164,8 +153,7 @@ static void test_a_server_that_ends(void **state) {
     ddp_store_close(store);
 }
 
-static void test_a_local_store_listens_on_loopback_only(void **state) {
-    (void)state;
+TEST(test_a_local_store_listens_on_loopback_only) {
     ddp_store_server *local;
     assert_int_equal(ddp_store_serve(&local, "localhost", 0), LS_OK);
     expect_no_connection("127.0.0.2", ddp_store_server_port(local), 0.2, LS_ERR_TIMEOUT,
@@ -195,8 +183,7 @@ static int be_rank_1(void *argument) {
     return 0;
 }
 
-static void test_rank_0_hosts_and_lingers(void **state) {
-    (void)state;
+TEST(test_rank_0_hosts_and_lingers) {
     ddp_rank self = {.world_size = 2, .launched = true, .hosts_store = true, .master_host = "127.0.0.1"};
     self.master_port = free_port();
     ddp_store *store;
@@ -218,14 +205,5 @@ static void test_rank_0_hosts_and_lingers(void **state) {
 
 int main(void) {
     alarm(120);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_server),
-        cmocka_unit_test(test_a_server_that_comes_later),
-        cmocka_unit_test(test_a_port_in_use_or_out_of_range),
-        cmocka_unit_test(test_another_service_at_the_port),
-        cmocka_unit_test(test_a_server_that_ends),
-        cmocka_unit_test(test_a_local_store_listens_on_loopback_only),
-        cmocka_unit_test(test_rank_0_hosts_and_lingers),
-    };
-    return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
+    return run_added_tests();
 }

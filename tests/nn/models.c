@@ -1,15 +1,9 @@
 #include "tests/nn/models.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 
 #include "common/base/random.h"
+#include "tests/base/test.h"
 
 ls_device *open_device(int index) {
     setenv("LS_CPU_STREAMS", "inline", 1);

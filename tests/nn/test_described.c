@@ -1,18 +1,12 @@
 /* Models of which only is known what they enqueue: in which order, with which numbers, and which gradients are ready
  * behind what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/probe.h"
 #include "common/nn/described.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 static const struct ls_described_op ops[] = {
     {.name = "a", .part = LS_DESCRIBED_FORWARD, .flops = 7, .bytes = 70},
@@ -67,8 +61,7 @@ static void note_records(void) {
     }
 }
 
-static void a_step_enqueues_what_is_described(void **state) {
-    (void)state;
+TEST(a_step_enqueues_what_is_described) {
     static const char *const wanted[] = {
         "launch 0 launch 2 ready 2 called 2 ready 1 called 1 launch 3 ready 0 called 0 ",
         "launch 0 launch 2 launch 5 ready 2 called 2 launch 5 ready 1 called 1 launch 3 launch 5 ready 0 called 0 "};
@@ -105,8 +98,7 @@ static void a_step_enqueues_what_is_described(void **state) {
     }
 }
 
-static void devices_that_compute_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, devices_that_compute_are_refused) {
     ls_device *device;
     ls_model *model;
     struct ls_described d = described(false);
@@ -116,12 +108,4 @@ static void devices_that_compute_are_refused(void **state) {
     assert_null(model);
     scratch_expect_error("only described", NULL);
     ls_device_close(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_enqueues_what_is_described),
-        cmocka_unit_test_setup_teardown(devices_that_compute_are_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* Models in half precision: where they round, against arithmetic that is exact otherwise; what they remember of the
  * weights; and what memory they take. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/dtype.h"
 #include "kernels/kernels.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 enum { BATCH = 4, INPUTS = 6, HIDDEN = 5, OUTPUTS = 3 };
@@ -120,8 +114,7 @@ static void expect_rounding_of(ls_dtype dtype) {
     destroy(model);
 }
 
-static void activations_are_rounded_and_gradients_of_weights_are_not(void **state) {
-    (void)state;
+TEST(activations_are_rounded_and_gradients_of_weights_are_not) {
     for (size_t h = 0; h < 2; h++) expect_rounding_of(halves[h]);
 }
 
@@ -147,8 +140,7 @@ static void run_convnet(ls_model *model, const float *x, float *y) {
     ls_model_backward(model, dy, false);
 }
 
-static void convnet_in_half_is_near_convnet(void **state) {
-    (void)state;
+TEST(convnet_in_half_is_near_convnet) {
     /* a few roundings of 2^-11 and 2^-8; on the way back a ReLU or a maximum tips over, and takes its gradient along */
     const double forward[] = {0.002, 0.016}, backward[] = {0.1, 0.2};
     ls_device *device = open_device(0);
@@ -181,8 +173,7 @@ static float first_output(ls_model *model, const float *x) {
     return y[0];
 }
 
-static void weights_are_cast_when_they_have_changed(void **state) {
-    (void)state;
+TEST(weights_are_cast_when_they_have_changed) {
     ls_model *model = half_model(LS_BF16, "mlp:1,1", 1);
     const struct ls_tensor *w = ls_model_parameter(model, 0), *b = ls_model_parameter(model, 1);
     const float x = 2;
@@ -197,8 +188,7 @@ static void weights_are_cast_when_they_have_changed(void **state) {
     destroy(model);
 }
 
-static void an_empty_batch_has_gradients_of_zero(void **state) {
-    (void)state;
+TEST(an_empty_batch_has_gradients_of_zero) {
     ls_model *model = half_model(LS_FP16, "mlp:6,5,3", BATCH);
     const struct ls_tensor *w = ls_model_parameter(model, 0);
     w->gradient[0] = 7;
@@ -211,8 +201,7 @@ static void an_empty_batch_has_gradients_of_zero(void **state) {
 }
 
 /* 6 x 4096 x 8 is beyond fp16's 65504; the input and the weights are not. */
-static void an_overflow_is_found_where_it_is(void **state) {
-    (void)state;
+TEST(an_overflow_is_found_where_it_is) {
     ls_model *model = half_model(LS_FP16, "mlp:6,5,3", 1);
     const struct ls_tensor *w = ls_model_parameter(model, 0);
     for (size_t i = 0; i < w->count; i++) w->data[i] = 4096;
@@ -227,8 +216,7 @@ static void an_overflow_is_found_where_it_is(void **state) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-static void half_takes_half(void **state) {
-    (void)state;
+TEST(half_takes_half) {
     enum { ROWS = 8, ACTIVATIONS = ROWS * (256 + 10 + 2 * 256) }; /* outputs of two layers, and two for gradients */
     ls_memory_report full, half;
     ls_model *model = half_model(LS_FP32, "mlp", ROWS);
@@ -242,16 +230,4 @@ static void half_takes_half(void **state) {
     assert_int_equal(half.current_bytes[LS_MEMORY_ACTIVATION], 2 * ACTIVATIONS + 4 * ROWS * 10);
     assert_int_equal(2 * half.current_bytes[LS_MEMORY_PARAMETER], 3 * full.current_bytes[LS_MEMORY_PARAMETER]);
     assert_int_equal(half.current_bytes[LS_MEMORY_GRADIENT], full.current_bytes[LS_MEMORY_GRADIENT]);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_are_rounded_and_gradients_of_weights_are_not),
-        cmocka_unit_test(convnet_in_half_is_near_convnet),
-        cmocka_unit_test(weights_are_cast_when_they_have_changed),
-        cmocka_unit_test(an_empty_batch_has_gradients_of_zero),
-        cmocka_unit_test(an_overflow_is_found_where_it_is),
-        cmocka_unit_test(half_takes_half),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Initial weights: PyTorch's, bit for bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/nn/layer.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 static void expect_values(const float *values, const double *expected, size_t count, const char *name) {
@@ -21,8 +15,7 @@ static void expect_values(const float *values, const double *expected, size_t co
     }
 }
 
-static void a_linear_layer_of_seed_0(void **state) {
-    (void)state;
+TEST(a_linear_layer_of_seed_0) {
     static const double weight[] = {-.003743410110473633, .26822179555892944,  -.4115225672721863,
                                     -.3679695129394531,   -.19257718324661255, .13407868146896362,
                                     -.009906589984893799, .39644473791122437,  -.04437202215194702,
@@ -36,8 +29,7 @@ static void a_linear_layer_of_seed_0(void **state) {
     close_empty_device(device);
 }
 
-static void two_linear_layers_draw_one_after_the_other(void **state) {
-    (void)state;
+TEST(two_linear_layers_draw_one_after_the_other) {
     static const double w1[] = {-.005293981172144413, .37932288646698, -.5819807648658752, -.5203874707221985};
     static const double b1[] = {-.27234524488449097, .1896158903837204};
     static const double w2[] = {-.014010033570230007, .5606575012207031};
@@ -53,8 +45,7 @@ static void two_linear_layers_draw_one_after_the_other(void **state) {
 }
 
 /* No built-in model has such a layer, so it is made by itself: 3 channels to 2, kernel 3. */
-static void a_convolution_of_seed_42(void **state) {
-    (void)state;
+TEST(a_convolution_of_seed_42) {
     static const double first[] = {.14713551104068756, .15973509848117828, -.045085761696100235, .17678682506084442};
     static const double bias[] = {.055431656539440155, .07971543073654175};
     ls_layer layer = {.kind = &ls_conv2d, .name = "conv", .in = {3, 8, 8}, .units = 2, .kernel = 3, .stride = 1};
@@ -82,8 +73,7 @@ static void expect_uniform(const struct ls_tensor *tensor, size_t fan_in) {
     assert_true(fabs(sum) < 4 * bound * sqrt((double)tensor->count / 3));
 }
 
-static void the_convnet_starts_within_its_bounds(void **state) {
-    (void)state;
+TEST(the_convnet_starts_within_its_bounds) {
     static const size_t fans[] = {25, 0, 400, 0, 1568}; /* conv1 bn1 conv2 bn2 fc */
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "convnet", 1, 0);
@@ -105,8 +95,7 @@ static void the_convnet_starts_within_its_bounds(void **state) {
     close_empty_device(device);
 }
 
-static void a_seed_decides_the_weights(void **state) {
-    (void)state;
+TEST(a_seed_decides_the_weights) {
     ls_device *device = open_device(0);
     ls_model *models[3];
     static const uint64_t seeds[] = {7, 7, 8};
@@ -123,13 +112,4 @@ static void a_seed_decides_the_weights(void **state) {
     assert_memory_equal(data[0], data[2], count * sizeof(float));
     for (int i = 0; i < 3; i++) ls_model_destroy(models[i]);
     close_empty_device(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_linear_layer_of_seed_0),   cmocka_unit_test(two_linear_layers_draw_one_after_the_other),
-        cmocka_unit_test(a_convolution_of_seed_42),   cmocka_unit_test(the_convnet_starts_within_its_bounds),
-        cmocka_unit_test(a_seed_decides_the_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

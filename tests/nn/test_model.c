@@ -1,17 +1,11 @@
 /* Models as descriptions, as lists of tensors, and as users of memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 struct expected_tensor {
@@ -33,8 +27,7 @@ static void expect_tensor(const struct ls_tensor *tensor, const struct expected_
     assert_int_equal((uintptr_t)tensor->data % 64, 0);
 }
 
-static void the_convnet_has_pytorchs_names_and_order(void **state) {
-    (void)state;
+TEST(the_convnet_has_pytorchs_names_and_order) {
     static const struct expected_tensor parameters[] = {
         {"conv1.weight", 4, {16, 1, 5, 5}},  {"conv1.bias", 1, {16}}, {"bn1.weight", 1, {16}}, {"bn1.bias", 1, {16}},
         {"conv2.weight", 4, {32, 16, 5, 5}}, {"conv2.bias", 1, {32}}, {"bn2.weight", 1, {32}}, {"bn2.bias", 1, {32}},
@@ -73,8 +66,7 @@ static ls_status count_ready(void *context, size_t parameter) {
 
 /* The weights are drawn in the order of the definition. All layers but the head compute what mlp's do, and the head's
  * gradients are zeros that nobody reports. */
-static void branched_is_an_mlp_with_a_head_that_takes_no_part(void **state) {
-    (void)state;
+TEST(branched_is_an_mlp_with_a_head_that_takes_no_part) {
     static const struct expected_tensor parameters[] = {{"fc1.weight", 2, {256, 784}}, {"fc1.bias", 1, {256}},
                                                         {"aux.weight", 2, {10, 256}},  {"aux.bias", 1, {10}},
                                                         {"fc2.weight", 2, {10, 256}},  {"fc2.bias", 1, {10}}};
@@ -118,8 +110,7 @@ static void branched_is_an_mlp_with_a_head_that_takes_no_part(void **state) {
     close_empty_device(device);
 }
 
-static void the_mlp_has_pytorchs_names_and_order(void **state) {
-    (void)state;
+TEST(the_mlp_has_pytorchs_names_and_order) {
     static const struct expected_tensor parameters[] = {
         {"fc1.weight", 2, {256, 784}}, {"fc1.bias", 1, {256}}, {"fc2.weight", 2, {10, 256}}, {"fc2.bias", 1, {10}}};
     ls_device *device = open_device(0);
@@ -133,8 +124,7 @@ static void the_mlp_has_pytorchs_names_and_order(void **state) {
     close_empty_device(device);
 }
 
-static void deep_has_34_tensors_and_66_MB(void **state) {
-    (void)state;
+TEST(deep_has_34_tensors_and_66_MB) {
     ls_device *device = open_device(0);
     ls_model *model;
     assert_int_equal(ls_model_create(&model, device, "deep", 1, LS_FP32), LS_OK);
@@ -148,8 +138,7 @@ static void deep_has_34_tensors_and_66_MB(void **state) {
     close_empty_device(device);
 }
 
-static void wide_has_the_squared_error(void **state) {
-    (void)state;
+TEST(wide_has_the_squared_error) {
     ls_device *device = open_device(0);
     ls_model *model;
     assert_int_equal(ls_model_create(&model, device, "wide", 1, LS_FP32), LS_OK);
@@ -161,8 +150,7 @@ static void wide_has_the_squared_error(void **state) {
     close_empty_device(device);
 }
 
-static void sizes_are_read_as_they_are_written(void **state) {
-    (void)state;
+TEST(sizes_are_read_as_they_are_written) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:3,5,7,2", 1, 0);
     static const size_t shapes[][2] = {{5, 3}, {7, 5}, {2, 7}};
@@ -175,8 +163,7 @@ static void sizes_are_read_as_they_are_written(void **state) {
     close_empty_device(device);
 }
 
-static void what_is_no_model_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_is_no_model_is_refused) {
     static const char *const bad[] = {"mlp:10",  "mlp:0,3",        "mlp:784,,10", "nonsense",
                                       "",        "mlp:",           "mlp:784,10,", "mlp:-1,10",
                                       "mlp:a,b", "mlp:3,16777217", "convnet:3",   "mlp:3 4"};
@@ -198,8 +185,7 @@ static void what_is_no_model_is_refused(void **state) {
     close_empty_device(device);
 }
 
-static void a_window_that_does_not_fit_is_refused(void **state) {
-    (void)state;
+TEST(a_window_that_does_not_fit_is_refused) {
     static const struct {
         int kernel, side;
         ls_status status;
@@ -216,8 +202,7 @@ static void a_window_that_does_not_fit_is_refused(void **state) {
     }
 }
 
-static void a_batch_without_room_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, a_batch_without_room_is_refused) {
     ls_device *device = open_device(3);
     ls_model *model = make_model(device, "mlp:6,4", 5, 0);
     float *x = make_values(device, 6 * 6, 1);
@@ -233,8 +218,7 @@ static void a_batch_without_room_is_refused(void **state) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-static void memory_is_counted_by_what_it_is_for(void **state) {
-    (void)state;
+TEST(memory_is_counted_by_what_it_is_for) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:64,32,16", 8, 0);
     ls_memory_report memory;
@@ -249,8 +233,7 @@ static void memory_is_counted_by_what_it_is_for(void **state) {
     close_empty_device(device);
 }
 
-static void state_is_one_range_with_the_parameters_first(void **state) {
-    (void)state;
+TEST(state_is_one_range_with_the_parameters_first) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "convnet", 1, 0);
     float *data, *parameters, *gradients;
@@ -274,8 +257,7 @@ static void state_is_one_range_with_the_parameters_first(void **state) {
 }
 
 /* Whichever allocation fails, nothing stays behind. */
-static void too_little_memory_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST_IN(scratch, too_little_memory_leaves_nothing_behind) {
     ls_model *model;
     int failures = 0;
     ls_status status = LS_ERR_NO_MEMORY;
@@ -293,24 +275,4 @@ static void too_little_memory_leaves_nothing_behind(void **state) {
         close_empty_device(device);
     }
     assert_true(failures > 4);
-}
-
-#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_convnet_has_pytorchs_names_and_order),
-        cmocka_unit_test(branched_is_an_mlp_with_a_head_that_takes_no_part),
-        cmocka_unit_test(the_mlp_has_pytorchs_names_and_order),
-        cmocka_unit_test(deep_has_34_tensors_and_66_MB),
-        cmocka_unit_test(wide_has_the_squared_error),
-        cmocka_unit_test(sizes_are_read_as_they_are_written),
-        with_errors(what_is_no_model_is_refused),
-        cmocka_unit_test(a_window_that_does_not_fit_is_refused),
-        with_errors(a_batch_without_room_is_refused),
-        cmocka_unit_test(memory_is_counted_by_what_it_is_for),
-        cmocka_unit_test(state_is_one_range_with_the_parameters_first),
-        with_errors(too_little_memory_leaves_nothing_behind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

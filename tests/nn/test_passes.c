@@ -1,17 +1,11 @@
 /* Forward and backward of whole models: against finite differences, with accumulation, and in the order of the hook. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/random.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 enum { BATCH = 4 };
@@ -119,15 +113,9 @@ static void expect_true_gradients(const char *description) {
     probe_close(&p);
 }
 
-static void an_mlp_has_the_gradients_of_its_loss(void **state) {
-    (void)state;
-    expect_true_gradients("mlp:6,9,7,3");
-}
+TEST(an_mlp_has_the_gradients_of_its_loss) { expect_true_gradients("mlp:6,9,7,3"); }
 
-static void the_convnet_has_the_gradients_of_its_loss(void **state) {
-    (void)state;
-    expect_true_gradients("convnet");
-}
+TEST(the_convnet_has_the_gradients_of_its_loss) { expect_true_gradients("convnet"); }
 
 /* --- accumulation ------------------------------------------------------------------------------------------------ */
 
@@ -165,8 +153,7 @@ static void expect_accumulation(const char *description) {
     probe_close(&p);
 }
 
-static void accumulating_adds_and_overwriting_overwrites(void **state) {
-    (void)state;
+TEST(accumulating_adds_and_overwriting_overwrites) {
     expect_accumulation("mlp:6,9,3");
     expect_accumulation("convnet");
 }
@@ -207,14 +194,12 @@ static void expect_calls(const char *description) {
     probe_close(&p);
 }
 
-static void the_hook_is_called_as_gradients_are_complete(void **state) {
-    (void)state;
+TEST(the_hook_is_called_as_gradients_are_complete) {
     expect_calls("mlp:6,9,7,3");
     expect_calls("convnet");
 }
 
-static void a_failing_hook_ends_the_backward(void **state) {
-    (void)state;
+TEST(a_failing_hook_ends_the_backward) {
     struct probe p = probe_open("mlp:6,9,7,3");
     struct calls calls = {.model = p.model, .answer = LS_ERR_PEER};
     ls_model_on_grad_ready(p.model, note_call, &calls);
@@ -227,8 +212,7 @@ static void a_failing_hook_ends_the_backward(void **state) {
 
 /* --- batch norm's state ------------------------------------------------------------------------------------------ */
 
-static void only_training_moves_the_running_statistics(void **state) {
-    (void)state;
+TEST(only_training_moves_the_running_statistics) {
     struct probe p = probe_open("convnet");
     const struct ls_tensor *mean = ls_model_buffer(p.model, 0);
     float before[16];
@@ -244,8 +228,7 @@ static void only_training_moves_the_running_statistics(void **state) {
 }
 
 /* In evaluation a row's outputs do not depend on the rows beside it (but for the matrix product's rounding). */
-static void rows_do_not_depend_on_the_batch(void **state) {
-    (void)state;
+TEST(rows_do_not_depend_on_the_batch) {
     static const char *const models[] = {"mlp", "convnet"};
     for (size_t m = 0; m < 2; m++) {
         struct probe p = probe_open(models[m]);
@@ -263,17 +246,4 @@ static void rows_do_not_depend_on_the_batch(void **state) {
         }
         probe_close(&p);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_mlp_has_the_gradients_of_its_loss),
-        cmocka_unit_test(the_convnet_has_the_gradients_of_its_loss),
-        cmocka_unit_test(accumulating_adds_and_overwriting_overwrites),
-        cmocka_unit_test(the_hook_is_called_as_gradients_are_complete),
-        cmocka_unit_test(a_failing_hook_ends_the_backward),
-        cmocka_unit_test(only_training_moves_the_running_statistics),
-        cmocka_unit_test(rows_do_not_depend_on_the_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

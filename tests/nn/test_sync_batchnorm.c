@@ -1,18 +1,12 @@
 /* Models that normalise together, in threads of one process, and models that have no samples. That whole runs are right
  * is shown in tests/parallel/test_sync_bn.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 enum { INPUTS = 28 * 28, OUTPUTS = 10, MAX_BATCH = 6, MAX_RANKS = 4 };
@@ -118,16 +112,14 @@ static void expect_whole_batch(const size_t *batches, int ranks) {
     for (int r = 0; r < ranks; r++) close_part(&parts[r]);
 }
 
-static void pieces_of_a_batch_are_the_batch(void **state) {
-    (void)state;
+TEST(pieces_of_a_batch_are_the_batch) {
     static const size_t batches[][MAX_RANKS] = {{3, 3}, {4, 1}, {2, 0}, {0, 3, 2}, {1, 1, 1, 1}, {3, 0, 0, 1}};
     static const int ranks[] = {2, 2, 2, 3, 4, 4};
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) expect_whole_batch(batches[i], ranks[i]);
 }
 
 /* What all ranks' shares of a micro-batch may be: nothing is normalised and nothing kept. */
-static void nobody_has_samples(void **state) {
-    (void)state;
+TEST(nobody_has_samples) {
     struct part parts[MAX_RANKS];
     run_together(parts, (size_t[]){0, 0, 0}, 3);
     for (int r = 0; r < 3; r++) {
@@ -147,8 +139,7 @@ static void nobody_has_samples(void **state) {
 
 /* --- apart again ------------------------------------------------------------------------------------------------- */
 
-static void evaluation_meets_nobody(void **state) {
-    (void)state;
+TEST(evaluation_meets_nobody) {
     struct part parts[MAX_RANKS];
     run_together(parts, (size_t[]){2, 2}, 2);
     (void)ls_model_forward(parts[1].model, parts[1].x, 2, false); /* rank 0 is not there */
@@ -157,8 +148,7 @@ static void evaluation_meets_nobody(void **state) {
 }
 
 /* Without a group, and in a group of one, a model has the plain path's bits; and what a group needed is given back. */
-static void a_group_of_one_is_no_group(void **state) {
-    (void)state;
+TEST(a_group_of_one_is_no_group) {
     struct part plain = open_part(0, 3), one = open_part(1, 3);
     ls_memory_report before, after;
     ls_device_memory(one.device, &before);
@@ -191,8 +181,7 @@ static void a_group_of_one_is_no_group(void **state) {
     close_part(&one);
 }
 
-static void without_memory_all_layers_stay_on_their_own(void **state) {
-    (void)state;
+TEST_IN(scratch, without_memory_all_layers_stay_on_their_own) {
     struct part part = open_part(0, 3);
     ls_memory_report memory;
     ls_device_memory(part.device, &memory);
@@ -234,8 +223,7 @@ static ls_status note_call(void *context, size_t parameter) {
 }
 
 /* The gradients of no samples are zero, or what was there if they accumulate; the hook is called as ever. */
-static void no_samples_give_gradients_of_zero(void **state) {
-    (void)state;
+TEST(no_samples_give_gradients_of_zero) {
     struct part part = open_part(0, 0);
     float *gradients;
     size_t count;
@@ -261,18 +249,4 @@ static void no_samples_give_gradients_of_zero(void **state) {
     }
     assert_int_equal(*ls_model_batches_tracked(part.model, 0), 0);
     close_part(&part);
-}
-
-#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_of_a_batch_are_the_batch),
-        cmocka_unit_test(nobody_has_samples),
-        cmocka_unit_test(evaluation_meets_nobody),
-        cmocka_unit_test(a_group_of_one_is_no_group),
-        with_errors(without_memory_all_layers_stay_on_their_own),
-        cmocka_unit_test(no_samples_give_gradients_of_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* Loss scaling as an optimizer does it: PyTorch's scales, steps that are left out, and what a scale does to an update,
  * which is nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "tests/base/golden.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/optim/updates.h"
 
@@ -63,8 +57,7 @@ static void expect_run(const cJSON *run) {
     updates_close(&u);
 }
 
-static void scales_are_pytorchs(void **state) {
-    (void)state;
+TEST(scales_are_pytorchs) {
     cJSON *runs = golden_json("grad_scaler.json");
     const cJSON *run;
     assert_true(cJSON_GetArraySize(runs) >= 2);
@@ -89,8 +82,7 @@ static void three_updates(struct updates *u, float scale, bool with_infinity) {
 }
 
 /* A power of two goes in and comes out again; a step that is left out leaves no trace in weights, moments or count. */
-static void scaled_updates_have_the_same_bits(void **state) {
-    (void)state;
+TEST(scaled_updates_have_the_same_bits) {
     for (int clip = 0; clip < 2; clip++) {
         for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
             ls_optimizer_options o = scaled((ls_optimizer_kind)kind, 1024);
@@ -117,8 +109,7 @@ static void scaled_updates_have_the_same_bits(void **state) {
 }
 
 /* A run that goes on elsewhere has the scale, and the way to the next one. */
-static void its_state_can_be_kept(void **state) {
-    (void)state;
+TEST(its_state_can_be_kept) {
     ls_optimizer_options o = scaled(LS_SGD, 64);
     o.scaler.growth_interval = 3;
     struct updates first = updates_open(small, &o), second = updates_open(small, &o);
@@ -156,8 +147,7 @@ static void expect_refused(ls_grad_scaler_options options, const char *text) {
     close_empty_device(device);
 }
 
-static void options_out_of_range_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, options_out_of_range_are_refused) {
     ls_grad_scaler_options good = ls_grad_scaler_defaults(), o;
     assert_true(good.init_scale == 65536 && good.growth_factor == 2 && good.backoff_factor == 0.5);
     assert_true(good.growth_interval == 2000 && !good.enabled);
@@ -180,14 +170,4 @@ static void options_out_of_range_are_refused(void **state) {
     o = good;
     o.growth_interval = 0;
     expect_refused(o, "growth interval");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scales_are_pytorchs),
-        cmocka_unit_test(scaled_updates_have_the_same_bits),
-        cmocka_unit_test(its_state_can_be_kept),
-        cmocka_unit_test_setup_teardown(options_out_of_range_are_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("grad scaler", tests, NULL, NULL);
 }

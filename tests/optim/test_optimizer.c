@@ -1,21 +1,14 @@
 /* Which optimizer options are taken, and what an optimizer needs. (Its arithmetic is the kernels' and is tested with
  * them.) */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/seam/options.h"
 #include "common/train/loop.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
-static void the_defaults_are_pytorchs(void **state) {
-    (void)state;
+TEST(the_defaults_are_pytorchs) {
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options o = ls_optimizer_defaults((ls_optimizer_kind)kind);
         assert_int_equal(o.kind, kind);
@@ -36,8 +29,7 @@ static void expect_refused(ls_optimizer_options options, const char *text, const
     close_empty_device(device);
 }
 
-static void options_out_of_range_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, options_out_of_range_are_refused) {
     const ls_optimizer_options sgd = ls_optimizer_defaults(LS_SGD), adam = ls_optimizer_defaults(LS_ADAM);
     static const double bad[] = {-1e-9, NAN, INFINITY};
     for (size_t i = 0; i < 3; i++) {
@@ -97,8 +89,7 @@ static size_t optimizer_bytes(ls_optimizer_kind kind, double momentum) {
 
 /* None for plain SGD, one array of the parameters' size with momentum, two for Adam, beside a few values that steer the
  * update. */
-static void an_optimizer_needs_the_memory_of_its_moments(void **state) {
-    (void)state;
+TEST(an_optimizer_needs_the_memory_of_its_moments) {
     size_t parameters = (64 * 32 + 32) * sizeof(float), plain = optimizer_bytes(LS_SGD, 0);
     assert_true(plain > 0 && plain <= 192);
     assert_int_equal(optimizer_bytes(LS_SGD, 0.9), plain + parameters);
@@ -106,8 +97,7 @@ static void an_optimizer_needs_the_memory_of_its_moments(void **state) {
     assert_int_equal(optimizer_bytes(LS_ADAMW, 0), plain + 2 * parameters);
 }
 
-static void no_memory_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST_IN(scratch, no_memory_leaves_nothing_behind) {
     int failures = 0;
     ls_status status = LS_ERR_NO_MEMORY;
     for (size_t capacity = 18000; status != LS_OK; capacity += 4000) {
@@ -134,8 +124,7 @@ static void no_memory_leaves_nothing_behind(void **state) {
 
 /* --- from the command line's settings ---------------------------------------------------------------------------- */
 
-static void settings_become_optimizer_options(void **state) {
-    (void)state;
+TEST(settings_become_optimizer_options) {
     ls_train_options settings = ls_train_defaults();
     settings.optimizer = LS_ADAMW;
     settings.learning_rate = 0.5;
@@ -168,8 +157,7 @@ static void expect_bad_settings(const ls_train_options *settings, const char *te
 }
 
 /* What a row of the table cannot say of itself, a line for each. */
-static void settings_that_cannot_be_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, settings_that_cannot_be_are_refused) {
     const ls_train_options good = ls_train_defaults();
     ls_train_options o = good;
     o.accumulate = 0;
@@ -229,8 +217,7 @@ static void expect_batch(ls_train_options settings, int devices, int64_t batch_s
     assert_int_equal(settings.asked_batch_size, batch_size); /* which is the value of the option's row */
 }
 
-static void the_batch_follows_from_the_devices(void **state) {
-    (void)state;
+TEST_IN(scratch, the_batch_follows_from_the_devices) {
     ls_train_options settings = ls_train_defaults();
     expect_batch(settings, 4, 64);
     settings.asked_batch_size = 32;
@@ -252,8 +239,7 @@ static void the_batch_follows_from_the_devices(void **state) {
     expect_bad_settings(&settings, "too large", NULL);
 }
 
-static void data_must_fit_the_model(void **state) {
-    (void)state;
+TEST_IN(scratch, data_must_fit_the_model) {
     ls_device *device = open_device(0);
     ls_train_options settings = ls_train_defaults();
     ls_dataset *train, *test;
@@ -278,8 +264,6 @@ static void data_must_fit_the_model(void **state) {
     ls_model_destroy(model);
     close_empty_device(device);
 }
-
-#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 /* Two updates; between them, perhaps, the gradients move, and where they were there is nothing of use. */
 static uint64_t hash_after_two_updates(ls_optimizer_kind kind, bool move) {
@@ -308,25 +292,9 @@ static uint64_t hash_after_two_updates(ls_optimizer_kind kind, bool move) {
     return hash;
 }
 
-static void gradients_may_move(void **state) {
-    (void)state;
+TEST(gradients_may_move) {
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         assert_true(hash_after_two_updates((ls_optimizer_kind)kind, true) ==
                     hash_after_two_updates((ls_optimizer_kind)kind, false));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_defaults_are_pytorchs),
-        with_errors(options_out_of_range_are_refused),
-        cmocka_unit_test(an_optimizer_needs_the_memory_of_its_moments),
-        with_errors(no_memory_leaves_nothing_behind),
-        cmocka_unit_test(settings_become_optimizer_options),
-        with_errors(settings_that_cannot_be_are_refused),
-        with_errors(the_batch_follows_from_the_devices),
-        with_errors(data_must_fit_the_model),
-        cmocka_unit_test(gradients_may_move),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* What an optimizer does around its rule: clipping, rates, records, states that are kept, parameters that are left
  * out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/checkpoint/safetensors.h"
+#include "tests/base/test.h"
 #include "tests/optim/updates.h"
 
 static const char *const small = "mlp:6,5,3";
@@ -23,8 +17,7 @@ static void expect_close(float got, double want, double rtol) {
 
 /* PyTorch's three gradients, one after the other in a model whose weights begin at 0, so that SGD with a rate of 1
  * turns them into the clipped gradients, negative. Which tensor they lie in is nothing to the norm. */
-static void clipping_is_pytorchs(void **state) {
-    (void)state;
+TEST(clipping_is_pytorchs) {
     ls_safetensors *file;
     ls_optimizer_options o = ls_optimizer_defaults(LS_SGD);
     o.learning_rate = 1;
@@ -61,8 +54,7 @@ static void clipping_is_pytorchs(void **state) {
 }
 
 /* A norm below the limit leaves the gradients as they are, to the bit. */
-static void small_gradients_are_not_clipped(void **state) {
-    (void)state;
+TEST(small_gradients_are_not_clipped) {
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options o = ls_optimizer_defaults((ls_optimizer_kind)kind);
         struct updates plain = updates_open(small, &o);
@@ -80,8 +72,7 @@ static void small_gradients_are_not_clipped(void **state) {
 
 /* --- rates and records -------------------------------------------------------------------------------------------- */
 
-static void a_rate_counts_from_the_next_update_on(void **state) {
-    (void)state;
+TEST(a_rate_counts_from_the_next_update_on) {
     static const double rates[] = {0.25, 0.5, 0.5, 0};
     ls_optimizer_options o = ls_optimizer_defaults(LS_SGD);
     o.learning_rate = 7; /* never used: the first rate comes before the first update */
@@ -164,8 +155,7 @@ static void expect_to_go_on(ls_optimizer_kind kind, bool skipping) {
     updates_close(&forgetful);
 }
 
-static void another_optimizer_goes_on_from_the_states(void **state) {
-    (void)state;
+TEST(another_optimizer_goes_on_from_the_states) {
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         expect_to_go_on((ls_optimizer_kind)kind, false);
         expect_to_go_on((ls_optimizer_kind)kind, true);
@@ -173,8 +163,7 @@ static void another_optimizer_goes_on_from_the_states(void **state) {
 }
 
 /* One state, written to an optimizer whose parameters have states of their own, becomes that of each. */
-static void one_state_is_that_of_all(void **state) {
-    (void)state;
+TEST(one_state_is_that_of_all) {
     static const bool skip[4] = {false, true};
     const struct ls_update_state one = {.learning_rate = 0.5, .step = 9, .gradient_factor = 1, .scale = 1};
     struct ls_update_state states[4];
@@ -192,8 +181,7 @@ static void one_state_is_that_of_all(void **state) {
 
 /* Clipping and loss scaling decide over all parameters, also where each has a state of its own: those that are updated
  * get the bits that they get together; an infinity leaves all of them as they are. */
-static void left_out_parameters_share_factor_and_infinities(void **state) {
-    (void)state;
+TEST(left_out_parameters_share_factor_and_infinities) {
     static const bool skip[4] = {false, false, true, false};
     for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) {
         ls_optimizer_options o = ls_optimizer_defaults((ls_optimizer_kind)kind);
@@ -225,16 +213,4 @@ static void left_out_parameters_share_factor_and_infinities(void **state) {
         updates_close(&all);
         updates_close(&some);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clipping_is_pytorchs),
-        cmocka_unit_test(small_gradients_are_not_clipped),
-        cmocka_unit_test(a_rate_counts_from_the_next_update_on),
-        cmocka_unit_test(another_optimizer_goes_on_from_the_states),
-        cmocka_unit_test(one_state_is_that_of_all),
-        cmocka_unit_test(left_out_parameters_share_factor_and_infinities),
-    };
-    return cmocka_run_group_tests_name("optimizer steps", tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* The learning rate's course, against PyTorch's schedulers as their documentation defines them: step by step, from the
  * rate before. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/optim/schedule.h"
 #include "common/seam/options.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 #define PI 3.14159265358979323846
 
@@ -23,8 +17,7 @@ static void expect_rate(const ls_schedule *s, int64_t step, int64_t epoch, doubl
 }
 
 /* LinearLR(start_factor = 1/4, total_iters = 3): from step to step the rate grows by a quarter of the full one. */
-static void warm_up_ends_exactly_at_the_rate(void **state) {
-    (void)state;
+TEST(warm_up_ends_exactly_at_the_rate) {
     ls_schedule s = plain;
     s.warmup_steps = 4;
     static const double expected[] = {0.125, 0.25, 0.375, 0.5, 0.5, 0.5};
@@ -39,8 +32,7 @@ static void warm_up_ends_exactly_at_the_rate(void **state) {
 }
 
 /* CosineAnnealingLR's recursion: (rate - min) is multiplied by (1 + cos(pi t / T)) / (1 + cos(pi (t - 1) / T)). */
-static void the_cosine_falls_as_pytorchs(void **state) {
-    (void)state;
+TEST(the_cosine_falls_as_pytorchs) {
     ls_schedule s = plain;
     s.kind = LS_SCHEDULE_COSINE;
     s.warmup_steps = 5;
@@ -61,8 +53,7 @@ static void the_cosine_falls_as_pytorchs(void **state) {
 }
 
 /* StepLR: times the factor at each multiple of decay_epochs, whatever the step. */
-static void steps_go_by_epochs(void **state) {
-    (void)state;
+TEST(steps_go_by_epochs) {
     ls_schedule s = plain;
     s.kind = LS_SCHEDULE_STEP;
     s.decay_epochs = 3;
@@ -79,8 +70,7 @@ static void steps_go_by_epochs(void **state) {
     expect_rate(&s, 30, 4, 0.25);
 }
 
-static void devices_scale_the_rate(void **state) {
-    (void)state;
+TEST(devices_scale_the_rate) {
     static const int devices[] = {1, 2, 8};
     static const double linear[] = {0.001, 0.002, 0.008};
     for (int i = 0; i < 3; i++) {
@@ -98,8 +88,7 @@ static void expect_refused(ls_schedule s, const char *option, const char *anothe
     scratch_expect_error(option, another);
 }
 
-static void bad_numbers_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, bad_numbers_are_refused) {
     static const double bad[] = {-1e-9, NAN, INFINITY};
     assert_int_equal(ls_schedule_check(&plain), LS_OK);
     for (int i = 0; i < 3; i++) {
@@ -127,8 +116,7 @@ static void bad_numbers_are_refused(void **state) {
     expect_refused(s, "--lr-min 1 ", "is above the learning rate, 0.5");
 }
 
-static void a_run_must_have_room_for_its_schedule(void **state) {
-    (void)state;
+TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
     ls_schedule s = plain;
     s.warmup_steps = 100;
     assert_int_equal(ls_schedule_check(&s), LS_OK); /* nobody knows how long the run is */
@@ -148,8 +136,7 @@ static void a_run_must_have_room_for_its_schedule(void **state) {
 
 /* --- from the command line's settings ----------------------------------------------------------------------------- */
 
-static void settings_become_a_schedule(void **state) {
-    (void)state;
+TEST(settings_become_a_schedule) {
     ls_train_options o = ls_train_defaults();
     ls_schedule s = ls_train_schedule(&o, 8, 0);
     assert_true(s.kind == LS_SCHEDULE_CONSTANT && s.rate == 1e-3 && s.warmup_steps == 0);
@@ -166,19 +153,4 @@ static void settings_become_a_schedule(void **state) {
     o.decay_factor = 0.3;
     s = ls_train_schedule(&o, 1, 20);
     assert_true(s.kind == LS_SCHEDULE_STEP && s.rate == 1e-3 && s.decay_epochs == 7 && s.decay_factor == 0.3);
-}
-
-#define with_errors(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warm_up_ends_exactly_at_the_rate),
-        cmocka_unit_test(the_cosine_falls_as_pytorchs),
-        cmocka_unit_test(steps_go_by_epochs),
-        cmocka_unit_test(devices_scale_the_rate),
-        with_errors(bad_numbers_are_refused),
-        with_errors(a_run_must_have_room_for_its_schedule),
-        cmocka_unit_test(settings_become_a_schedule),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 #include "tests/optim/updates.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/base/random.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 struct updates updates_open(const char *model, const ls_optimizer_options *options) {

@@ -1,16 +1,10 @@
 /* A step in K micro-batches is the step of the whole batch: the same sums in another order of the additions, so exactly
  * the same where nothing is rounded; and what travels between devices travels once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/parallel/seeds.h"
 
@@ -114,8 +108,7 @@ static const struct {
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* 24 samples in 1, 2, 3, 5 (5 5 5 5 4) and 30 micro-batches, of which 6 are empty; the last step has 7 samples. */
-static void micro_batches_add_up_to_the_batch(void **state) {
-    (void)state;
+TEST(micro_batches_add_up_to_the_batch) {
     static const int counts[] = {1, 2, 3, 5, 30};
     struct plan plan = make(mlp, MODE_SINGLE, 1, 1);
     struct run *expected = run(&plan);
@@ -198,8 +191,7 @@ static void exact_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void small_integers_give_the_same_bits(void **state) {
-    (void)state;
+TEST(small_integers_give_the_same_bits) {
     static const struct plan linear = {.model = "mlp:3,2", .batch = 8};
     for (size_t w = 0; w < WAYS; w++) {
         for (int k = 1; k <= 9; k *= 3) { /* of 8 samples: 8, 3 3 2, and one for each */
@@ -215,8 +207,7 @@ static void small_integers_give_the_same_bits(void **state) {
 /* --- what travels ------------------------------------------------------------------------------------------------- */
 
 /* Parameters, gradients and buffers once a step; inputs and outputs as many as there are. */
-static void the_bytes_moved_are_those_of_one_batch(void **state) {
-    (void)state;
+TEST(the_bytes_moved_are_those_of_one_batch) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = make(convnet, (enum mode)mode, 2, 1);
         struct run *whole = run(&plan);
@@ -237,8 +228,7 @@ static void the_bytes_moved_are_those_of_one_batch(void **state) {
 /* --- batch norm over all devices ---------------------------------------------------------------------------------- */
 
 /* With strided shards the ranks' parts of a micro-batch are one device's micro-batch. */
-static void synchronised_batch_norm_sees_the_micro_batch(void **state) {
-    (void)state;
+TEST(synchronised_batch_norm_sees_the_micro_batch) {
     struct plan plan = make(convnet, MODE_SINGLE, 1, 2);
     struct run *expected = run(&plan);
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
@@ -250,8 +240,7 @@ static void synchronised_batch_norm_sees_the_micro_batch(void **state) {
 }
 
 /* 5 samples in 4 micro-batches are 2 2 1 0: the last is empty on every device. */
-static void a_micro_batch_may_be_empty_everywhere(void **state) {
-    (void)state;
+TEST(a_micro_batch_may_be_empty_everywhere) {
     struct plan model = convnet;
     model.samples = 8 + 5;
     model.steps = 2;
@@ -316,8 +305,7 @@ static void unused_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void a_parameter_counts_as_used_in_any_micro_batch(void **state) {
-    (void)state;
+TEST(a_parameter_counts_as_used_in_any_micro_batch) {
     run_good_ranks(2, unused_rank, NULL);
     run_good_ranks(2, unused_rank, "scaled");
 }
@@ -345,8 +333,7 @@ static void expect_right_in_every_order(struct plan plan) {
 
 /* 27 samples on 3 devices in 5 micro-batches, 6 6 6 6 3: pieces of two and of one, so that the outputs of one replica
  * go where another's gradient was. */
-static void every_order_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_same_bits) {
     struct plan model = mlp;
     model.batch = 27;
     model.samples = 81;
@@ -357,17 +344,4 @@ static void every_order_gives_the_same_bits(void **state) {
         plan.output_device = output;
         expect_right_in_every_order(plan);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(micro_batches_add_up_to_the_batch),
-        cmocka_unit_test(small_integers_give_the_same_bits),
-        cmocka_unit_test(the_bytes_moved_are_those_of_one_batch),
-        cmocka_unit_test(synchronised_batch_norm_sees_the_micro_batch),
-        cmocka_unit_test(a_micro_batch_may_be_empty_everywhere),
-        cmocka_unit_test(a_parameter_counts_as_used_in_any_micro_batch),
-        cmocka_unit_test(every_order_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* Half precision and loss scaling in all ways to train. What the scaler does can be told exactly: a power of two as
  * scale changes no bit of an fp32 run, and a step that is left out leaves no trace but in the scale. What fp16 and bf16
  * do is told by their losses, by their memory, and by the bits that devices and ranks share. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/base/hash.h"
 #include "dp_threads/dp.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/parallel/seeds.h"
 
@@ -59,8 +53,7 @@ static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS 
 
 /* Gradients are scaled and unscaled exactly, also while the scale grows; that takes one scale for all micro-batches of
  * a step. In the last one only device 0 has a sample, wherever the loss is taken. */
-static void a_power_of_two_changes_no_bits(void **state) {
-    (void)state;
+TEST(a_power_of_two_changes_no_bits) {
     for (size_t way = 0; way < WAYS; way++) {
         for (int k = 1; k <= 3; k += 2) {
             struct plan plan = make(small, way);
@@ -179,8 +172,7 @@ static void poked_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void an_infinity_anywhere_leaves_out_the_step_everywhere(void **state) {
-    (void)state;
+TEST(an_infinity_anywhere_leaves_out_the_step_everywhere) {
     for (size_t way = 0; way < WAYS; way++) {
         struct plan plan = make(small, way);
         plan.samples = 5 * plan.batch;
@@ -211,15 +203,11 @@ static void drifting_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void scalers_that_differ_are_noticed(void **state) {
-    (void)state;
-    run_good_ranks(2, drifting_rank, NULL);
-}
+TEST(scalers_that_differ_are_noticed) { run_good_ranks(2, drifting_rank, NULL); }
 
 /* 2^40 is halved until fp16 can hold the gradients, step after step, none of which changes a weight; then the run goes
  * on. */
-static void a_scale_that_is_too_large_comes_down(void **state) {
-    (void)state;
+TEST(a_scale_that_is_too_large_comes_down) {
     for (size_t way = 0; way < WAYS; way++) {
         struct plan plan = make(small, way);
         plan.precision = LS_FP16;
@@ -287,13 +275,9 @@ static void expect_to_follow_fp32(struct plan model) {
     release(dp);
 }
 
-static void the_mlp_in_half_follows_fp32(void **state) {
-    (void)state;
-    expect_to_follow_fp32((struct plan){.model = "mlp", .batch = 64, .steps = 20});
-}
+TEST(the_mlp_in_half_follows_fp32) { expect_to_follow_fp32((struct plan){.model = "mlp", .batch = 64, .steps = 20}); }
 
-static void the_convnet_in_half_follows_fp32(void **state) {
-    (void)state;
+TEST(the_convnet_in_half_follows_fp32) {
     expect_to_follow_fp32((struct plan){.model = "convnet", .batch = 16, .steps = 10});
 }
 
@@ -310,8 +294,7 @@ static ls_memory_report memory_of(struct plan plan, ls_dtype precision, int devi
 }
 
 /* Sizes are multiples of what allocations are rounded to. */
-static void half_precision_takes_half_the_memory(void **state) {
-    (void)state;
+TEST(half_precision_takes_half_the_memory) {
     enum { INPUTS = 64, HIDDEN = 128, OUTPUTS = 32, BATCH = 64 };
     static const size_t parameters = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * OUTPUTS;
     for (size_t way = 0; way <= 2; way++) {
@@ -364,24 +347,9 @@ static int red_seed(size_t way) {
     return seed;
 }
 
-static void every_order_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_same_bits) {
     for (size_t way = 0; way < WAYS; way++) {
         int seed = red_seed(way);
         if (seed > 0) fail_msg("mode %d is wrong with the seed %d", (int)ways[way].mode, seed);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_power_of_two_changes_no_bits),
-        cmocka_unit_test(an_infinity_anywhere_leaves_out_the_step_everywhere),
-        cmocka_unit_test(scalers_that_differ_are_noticed),
-        cmocka_unit_test(a_scale_that_is_too_large_comes_down),
-        cmocka_unit_test(the_mlp_in_half_follows_fp32),
-        cmocka_unit_test(the_convnet_in_half_follows_fp32),
-        cmocka_unit_test(half_precision_takes_half_the_memory),
-        cmocka_unit_test(every_order_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

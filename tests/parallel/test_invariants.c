@@ -1,17 +1,11 @@
 /* What must hold between the modes and between ranks: the same bits after every step, whichever way the work is shared,
  * and the same bits again when it is done again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 enum { STEPS = 5 };
@@ -92,19 +86,16 @@ static void expect_dp_is_ddp(struct plan model, int devices, bool all) {
     release(dp);
 }
 
-static void dp_and_ddp_agree_on_the_mlp(void **state) {
-    (void)state;
+TEST(dp_and_ddp_agree_on_the_mlp) {
     for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(mlp, devices, true);
 }
 
-static void dp_and_ddp_agree_on_the_convnet(void **state) {
-    (void)state;
+TEST(dp_and_ddp_agree_on_the_convnet) {
     for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(convnet, devices, false);
 }
 
 /* Data shards as PyTorch's sampler gives them, with the other rule of update: the ranks stay together. */
-static void ranks_agree_on_strided_shards(void **state) {
-    (void)state;
+TEST(ranks_agree_on_strided_shards) {
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
         struct plan plan = make(convnet, MODE_DDP, 5);
         plan.batch = 65; /* strided shards are equal */
@@ -120,8 +111,7 @@ static void ranks_agree_on_strided_shards(void **state) {
     }
 }
 
-static void overlap_does_not_change_the_bits(void **state) {
-    (void)state;
+TEST(overlap_does_not_change_the_bits) {
     struct plan plan = make(convnet, MODE_DDP, 2);
     plan.bucket_cap_mb = 0.02;
     struct outcome *with = run(&plan);
@@ -136,8 +126,7 @@ static void overlap_does_not_change_the_bits(void **state) {
 
 /* --- one device -------------------------------------------------------------------------------------------------- */
 
-static void one_device_and_one_rank_are_the_plain_path(void **state) {
-    (void)state;
+TEST(one_device_and_one_rank_are_the_plain_path) {
     const struct plan models[] = {mlp, convnet};
     for (size_t m = 0; m < 2; m++) {
         struct plan plan = make(models[m], MODE_SINGLE, 1);
@@ -178,8 +167,7 @@ static void expect_same_in_every_mode(struct plan plan) {
     release(first);
 }
 
-static void every_stream_mode_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_stream_mode_gives_the_same_bits) {
     const struct plan models[] = {mlp, convnet};
     for (size_t m = 0; m < 2; m++) {
         struct plan plan = make(models[m], MODE_SINGLE, 1);
@@ -215,8 +203,7 @@ static void expect_losses_of_one_device(struct plan model, enum mode mode, int d
 }
 
 /* 64 samples, then 28 on 8 devices (4 4 4 4 4 4 4: seven of them), then 64 again; and 9 samples on 4 devices: 3 3 3. */
-static void uneven_batches_follow_one_device(void **state) {
-    (void)state;
+TEST(uneven_batches_follow_one_device) {
     struct plan plan = mlp;
     plan.samples = 64 + 28;
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
@@ -227,17 +214,4 @@ static void uneven_batches_follow_one_device(void **state) {
         plan.samples = 30; /* 9 9 9 3 */
         expect_losses_of_one_device(plan, (enum mode)mode, 4, 1e-5);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dp_and_ddp_agree_on_the_mlp),
-        cmocka_unit_test(dp_and_ddp_agree_on_the_convnet),
-        cmocka_unit_test(ranks_agree_on_strided_shards),
-        cmocka_unit_test(overlap_does_not_change_the_bits),
-        cmocka_unit_test(one_device_and_one_rank_are_the_plain_path),
-        cmocka_unit_test(every_stream_mode_gives_the_same_bits),
-        cmocka_unit_test(uneven_batches_follow_one_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* Ranks that run out of samples at different steps: what a step weighs, that all ranks stay equal, whose buffers count,
  * and how a run ends. One device that takes the whole batch of each step is what they are compared with. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 
 #include "common/base/hash.h"
 #include "common/seam/options.h"
+#include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/parallel/script.h"
 #include "tests/parallel/seeds.h"
@@ -70,8 +64,7 @@ static void golden_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void the_last_steps_weigh_as_in_pytorch(void **state) {
-    (void)state;
+TEST(the_last_steps_weigh_as_in_pytorch) {
     run_good_ranks(2, golden_rank, NULL);
     run_good_ranks(2, golden_rank, "divide by the initial world size");
 }
@@ -134,8 +127,7 @@ static void single_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void uneven_steps_equal_one_device(void **state) {
-    (void)state;
+TEST(uneven_steps_equal_one_device) {
     struct script script = uneven;
     run_good_ranks(script.ranks, single_rank, &script);
     script.optimizer = LS_ADAM; /* whose moments the ranks without samples keep as well */
@@ -176,10 +168,7 @@ static void even_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void without_an_early_end_nothing_changes(void **state) {
-    (void)state;
-    run_good_ranks(3, even_rank, NULL);
-}
+TEST(without_an_early_end_nothing_changes) { run_good_ranks(3, even_rank, NULL); }
 
 /* --- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -224,10 +213,7 @@ static void buffers_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void buffers_come_from_the_highest_rank_that_has_samples(void **state) {
-    (void)state;
-    run_good_ranks(3, buffers_rank, NULL);
-}
+TEST(buffers_come_from_the_highest_rank_that_has_samples) { run_good_ranks(3, buffers_rank, NULL); }
 
 /* The larger of two ranks that end together is the last. */
 static void tie_rank(struct rank *rank) {
@@ -246,10 +232,7 @@ static void tie_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void the_larger_of_two_last_ranks_counts(void **state) {
-    (void)state;
-    run_good_ranks(3, tie_rank, NULL);
-}
+TEST(the_larger_of_two_last_ranks_counts) { run_good_ranks(3, tie_rank, NULL); }
 
 /* --- how a run ends ---------------------------------------------------------------------------------------------- */
 
@@ -283,8 +266,7 @@ static void no_throw_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void an_early_end_stops_everybody_if_asked(void **state) {
-    (void)state;
+TEST(an_early_end_stops_everybody_if_asked) {
     run_good_ranks(4, throw_rank, NULL);
     run_good_ranks(2, no_throw_rank, NULL);
 }
@@ -310,8 +292,7 @@ static void killed_rank(struct rank *rank) {
     player_close(&player);
 }
 
-static void a_joined_rank_that_dies_is_missed(void **state) {
-    (void)state;
+TEST(a_joined_rank_that_dies_is_missed) {
     int exit_codes[SCRIPT_RANKS];
     run_ranks(SCRIPT_RANKS, 60, killed_rank, NULL, NULL, exit_codes);
     for (int r = 0; r < SCRIPT_RANKS; r++) assert_int_equal(exit_codes[r], r == 2 ? 128 + SIGKILL : 0);
@@ -337,8 +318,7 @@ static void shuffled_rank(struct rank *rank) {
     expect_same_bits_in_any_order(rank, slow ? 1 + SEEDS / 10 : SEEDS, state_after);
 }
 
-static void every_order_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_same_bits) {
     struct script script = uneven;
     script.optimizer = LS_ADAM;
     script.join.divide_by_initial_world_size = true;
@@ -346,18 +326,4 @@ static void every_order_gives_the_same_bits(void **state) {
     script.model = "convnet"; /* whose buffers travel, once a step */
     script.accumulate = 2;
     run_good_ranks(script.ranks, shuffled_rank, &script);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_steps_weigh_as_in_pytorch),
-        cmocka_unit_test(uneven_steps_equal_one_device),
-        cmocka_unit_test(without_an_early_end_nothing_changes),
-        cmocka_unit_test(buffers_come_from_the_highest_rank_that_has_samples),
-        cmocka_unit_test(the_larger_of_two_last_ranks_counts),
-        cmocka_unit_test(an_early_end_stops_everybody_if_asked),
-        cmocka_unit_test(a_joined_rank_that_dies_is_missed),
-        cmocka_unit_test(every_order_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* What process groups tell the probes: a collective operation is the same meeting to all of its ranks, whether those
  * are threads or processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/probe.h"
 #include "common/trace/resolve.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 enum { PAIR = 2, LARGE = 100000, SMALL = 3 };
@@ -92,8 +86,7 @@ static void expect_meetings(const struct ls_probe_thread *threads, size_t count)
 }
 
 /* Two ranks that are threads, so that the records of both lie in one process. */
-static void test_ranks_agree_about_their_meetings(void **state) {
-    (void)state;
+TEST(test_ranks_agree_about_their_meetings) {
     ls_comm *ends[PAIR];
     struct member members[PAIR] = {0};
     ls_comm_options group = {.world_size = PAIR, .timeout_s = PLAN_TIMEOUT_S, .allreduce = "ring"};
@@ -168,15 +161,4 @@ static void compare_names(struct rank *rank) {
     ls_device_close(device);
 }
 
-static void test_groups_have_one_name_in_all_processes(void **state) {
-    (void)state;
-    run_good_ranks(3, compare_names, NULL);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_agree_about_their_meetings),
-        cmocka_unit_test(test_groups_have_one_name_in_all_processes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(test_groups_have_one_name_in_all_processes) { run_good_ranks(3, compare_names, NULL); }

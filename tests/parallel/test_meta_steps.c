@@ -1,18 +1,12 @@
 /* A meta device's program is the CPU's: the same steps, recorded on both, are the same launches, copies, events and
  * meetings in the same order, and take the same memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/probe.h"
 #include "dp_threads/data_parallel.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 enum { STEPS = 3, LINES = 4096, TEXT = 40, RANKS = 2 };
@@ -247,8 +241,7 @@ static struct plan with(struct plan plan, const char *model) {
     return plan;
 }
 
-static void data_parallel(void **state) {
-    (void)state;
+TEST(data_parallel) {
     expect_same(with(dp, "mlp"), "DP, mlp");
     expect_same(with(dp, "convnet"), "DP, convnet");
     struct plan plan = with(dp, "convnet");
@@ -258,8 +251,7 @@ static void data_parallel(void **state) {
     expect_same(plan, "DP, convnet, sync_bn, two micro-batches, fp16");
 }
 
-static void distributed_data_parallel(void **state) {
-    (void)state;
+TEST(distributed_data_parallel) {
     expect_same(with(ddp, "mlp"), "DDP, mlp");
     struct plan plan = with(ddp, "convnet");
     plan.allreduce = "ring";
@@ -268,12 +260,4 @@ static void distributed_data_parallel(void **state) {
     plan.accumulate = 2;
     plan.precision = LS_FP16;
     expect_same(plan, "DDP, convnet, sync_bn, unused, no overlap, two micro-batches, fp16");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_parallel),
-        cmocka_unit_test(distributed_data_parallel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* What is recorded of training steps: which gradient comes before which bucket, what travels between devices, and how
  * the replicas' threads hand over. Runs are resolved in the process that recorded them; whole programs and their files
  * are tested in tests/programs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/base/probe.h"
 #include "common/trace/resolve.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 #include "tests/trace/happens_before.h"
 
@@ -174,8 +168,7 @@ static void expect_overlap(const struct rank *rank, const struct plan *plan, con
 static const struct plan deep = {
     .mode = MODE_DDP, .devices = 2, .model = DEEP, .batch = 4, .samples = 16, .bucket_cap_mb = DEEP_BUCKET_MB};
 
-static void test_buckets_start_before_the_first_layer(void **state) {
-    (void)state;
+TEST(test_buckets_start_before_the_first_layer) {
     struct plan plan = deep;
     plan.streams = "threads";
     run(plan, expect_overlap);
@@ -183,8 +176,7 @@ static void test_buckets_start_before_the_first_layer(void **state) {
     run(plan, expect_overlap);
 }
 
-static void test_without_overlap_no_bucket_does(void **state) {
-    (void)state;
+TEST(test_without_overlap_no_bucket_does) {
     static const char *const streams[] = {"threads", "inline",
                                           "shuffle:1"}; /* shuffled, the host is ahead, as of a GPU */
     for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
@@ -271,14 +263,12 @@ static void expect_hand_overs(const struct rank *rank, const struct plan *plan, 
     }
 }
 
-static void test_hand_overs_of_data_parallel(void **state) {
-    (void)state;
+TEST(test_hand_overs_of_data_parallel) {
     struct plan plan = {.mode = MODE_DP, .devices = 3, .model = "mlp:64,32,10", .batch = 12, .samples = 60};
     run(plan, expect_hand_overs);
 }
 
-static void test_copies_of_data_parallel(void **state) {
-    (void)state;
+TEST(test_copies_of_data_parallel) {
     struct plan plan = {.mode = MODE_DP, .devices = 3, .model = "mlp:64,32,10", .batch = 12, .samples = 60};
     const char *const modes[] = {"inline", "threads", "shuffle:5"};
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
@@ -300,8 +290,7 @@ static void expect_all_reduces(const struct rank *rank, const struct plan *plan,
     CHECK(r->sent_bytes > 0 && r->sent_bytes == r->received_bytes);
 }
 
-static void test_bytes_of_all_reduces(void **state) {
-    (void)state;
+TEST(test_bytes_of_all_reduces) {
     struct plan plan = {.mode = MODE_DDP,
                         .devices = 2,
                         .model = "mlp:64,32,10",
@@ -313,15 +302,4 @@ static void test_bytes_of_all_reduces(void **state) {
     run(plan, expect_all_reduces);
     plan.streams = "shuffle:9";
     run(plan, expect_all_reduces);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buckets_start_before_the_first_layer),
-        cmocka_unit_test(test_without_overlap_no_bucket_does),
-        cmocka_unit_test(test_copies_of_data_parallel),
-        cmocka_unit_test(test_hand_overs_of_data_parallel),
-        cmocka_unit_test(test_bytes_of_all_reduces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
 /* A forgotten order between streams shows as wrong bits under some order of theirs. Here every order that is tried
  * gives the right bits; and without any one of the waits, some order gives wrong ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 
+#include "tests/base/test.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -77,14 +71,12 @@ static void expect_modes_agree(const struct plan *model, int seeds) {
     release(expected);
 }
 
-static void every_order_gives_the_right_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_right_bits) {
     print_message("%d orders of the streams\n", SEEDS);
     expect_modes_agree(&mlp, SEEDS);
 }
 
-static void every_order_gives_the_right_bits_on_many_devices(void **state) {
-    (void)state;
+TEST(every_order_gives_the_right_bits_on_many_devices) {
     for (int devices = 4; devices <= 8; devices *= 2) {
         struct plan plan = mlp;
         plan.devices = devices;
@@ -93,13 +85,9 @@ static void every_order_gives_the_right_bits_on_many_devices(void **state) {
     }
 }
 
-static void every_order_gives_the_right_bits_with_batch_norm(void **state) {
-    (void)state;
-    expect_modes_agree(&convnet, CONVNET_SEEDS);
-}
+TEST(every_order_gives_the_right_bits_with_batch_norm) { expect_modes_agree(&convnet, CONVNET_SEEDS); }
 
-static void every_order_gives_the_right_bits_on_one_device(void **state) {
-    (void)state;
+TEST(every_order_gives_the_right_bits_on_one_device) {
     struct plan plan = make(mlp, MODE_SINGLE);
     plan.devices = 1;
     struct outcome *expected = expected_of(plan);
@@ -123,16 +111,14 @@ static void expect_red_without(const struct plan *model, enum mode mode, const c
     assert_int_equal(green, 0);
 }
 
-static void data_parallel_needs_each_wait(void **state) {
-    (void)state;
+TEST(data_parallel_needs_each_wait) {
     static const char *const names[] = {
         "batch copied",  "replica updated", "outputs ready", "outputs gathered",   "loss gradient arrived",
         "backward done", "gradients sent",  "loss taken",    "parameters updated", NULL};
     expect_red_without(&mlp, MODE_DP, names);
 }
 
-static void distributed_needs_each_wait(void **state) {
-    (void)state;
+TEST(distributed_needs_each_wait) {
     static const char *const names[] = {"batch copied", "batch used", "bucket ready", "bucket reduced", NULL};
     expect_red_without(&mlp, MODE_DDP, names);
     /* "buffers idle" may be dropped: the comm stream has passed the last step's buckets, so that step's forward is
@@ -141,23 +127,9 @@ static void distributed_needs_each_wait(void **state) {
     expect_red_without(&small_convnet, MODE_DDP, of_buffers);
 }
 
-static void one_device_needs_each_wait(void **state) {
-    (void)state;
+TEST(one_device_needs_each_wait) {
     static const char *const names[] = {"batch copied", "batch used", NULL};
     struct plan plan = mlp;
     plan.devices = 1;
     expect_red_without(&plan, MODE_SINGLE, names);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_order_gives_the_right_bits),
-        cmocka_unit_test(every_order_gives_the_right_bits_on_many_devices),
-        cmocka_unit_test(every_order_gives_the_right_bits_with_batch_norm),
-        cmocka_unit_test(every_order_gives_the_right_bits_on_one_device),
-        cmocka_unit_test(data_parallel_needs_each_wait),
-        cmocka_unit_test(distributed_needs_each_wait),
-        cmocka_unit_test(one_device_needs_each_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

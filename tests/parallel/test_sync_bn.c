@@ -1,16 +1,10 @@
 /* Batch norm over the whole batch (--sync-bn): DataParallel and DistributedDataParallel then train as one device does,
  * running statistics included, however the batch is cut. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/parallel/seeds.h"
 
@@ -116,16 +110,14 @@ static void expect_golden_gradients(enum mode mode, size_t step, const char *sta
     release(one);
 }
 
-static void gradients_are_pytorchs(void **state) {
-    (void)state;
+TEST(gradients_are_pytorchs) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         expect_golden_gradients((enum mode)mode, 0, "before.", look_at_gradients_0);
         expect_golden_gradients((enum mode)mode, 5, "step5.state.", look_at_gradients_5);
     }
 }
 
-static void runs_follow_pytorch(void **state) {
-    (void)state;
+TEST(runs_follow_pytorch) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = golden_plan((enum mode)mode, 15, "before.");
         struct run *whole = run(&plan, look_at_final_state);
@@ -175,8 +167,7 @@ static void expect_one_device(struct plan plan, const struct run *single, double
 
 /* 100 samples: 34 34 32 on three devices; nine: 3 3 3 on four, 2 2 2 2 1 on five; three at the end of an epoch: 1 1 1
  * on four and five, and the rest without any. */
-static void pieces_follow_one_device(void **state) {
-    (void)state;
+TEST(pieces_follow_one_device) {
     static const struct {
         size_t batch, steps, samples;
         int devices;
@@ -198,8 +189,7 @@ static void pieces_follow_one_device(void **state) {
 
 /* One sample a step on each of two devices: alone, the second batch norm would have few values and quite another
  * result. Without sync_bn the same comparison fails, so it says something. */
-static void without_it_pieces_do_not_follow(void **state) {
-    (void)state;
+TEST(without_it_pieces_do_not_follow) {
     struct plan plan = make(MODE_SINGLE, 1, 2, 3);
     plan.samples = 20;
     struct run *single = run(&plan, look_at_buffers);
@@ -227,8 +217,7 @@ static void expect_same(const struct plan *plan, const struct run *left, const s
 }
 
 /* Powers of two, so that DDP's weights and its mean cancel exactly. */
-static void dp_and_ddp_agree(void **state) {
-    (void)state;
+TEST(dp_and_ddp_agree) {
     for (int devices = 2; devices <= 8; devices *= 2) {
         for (size_t batch = 9; batch <= 32; batch += 23) {
             struct plan plan = make(MODE_DP, devices, batch, 4);
@@ -244,8 +233,7 @@ static void dp_and_ddp_agree(void **state) {
     }
 }
 
-static void every_stream_mode_gives_the_same_bits_again(void **state) {
-    (void)state;
+TEST(every_stream_mode_gives_the_same_bits_again) {
     static const char *const modes[] = {"inline", "inline", "threads", "shuffle:1"};
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct run *first = NULL;
@@ -280,8 +268,7 @@ static int red_seed(const struct plan *plan, int seeds, const char *drop_wait, c
     return seed;
 }
 
-static void every_order_gives_the_right_bits(void **state) {
-    (void)state;
+TEST(every_order_gives_the_right_bits) {
     for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
         struct plan plan = shuffled_plan((enum mode)mode);
         struct run *expected = run(&plan, look_at_buffers);
@@ -293,8 +280,7 @@ static void every_order_gives_the_right_bits(void **state) {
 
 /* Batch norm's collectives need no event of their own: they lie on the compute stream, between what they need and what
  * needs them. What brings that stream its inputs must hold in their presence, too. */
-static void a_missing_wait_shows(void **state) {
-    (void)state;
+TEST(a_missing_wait_shows) {
     static const struct {
         enum mode mode;
         const char *wait;
@@ -309,18 +295,4 @@ static void a_missing_wait_shows(void **state) {
         print_message("without the wait for \"%s\": wrong with the seed %d\n", cases[c].wait, seed);
         release(expected);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_pytorchs),
-        cmocka_unit_test(runs_follow_pytorch),
-        cmocka_unit_test(pieces_follow_one_device),
-        cmocka_unit_test(without_it_pieces_do_not_follow),
-        cmocka_unit_test(dp_and_ddp_agree),
-        cmocka_unit_test(every_stream_mode_gives_the_same_bits_again),
-        cmocka_unit_test(every_order_gives_the_right_bits),
-        cmocka_unit_test(a_missing_wait_shows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

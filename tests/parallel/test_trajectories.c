@@ -1,12 +1,5 @@
 /* DataParallel and DistributedDataParallel against PyTorch's recorded runs: gradients from stored states, and the
  * losses of whole runs through the training loop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +7,7 @@
 #include "common/comm/allreduce.h"
 #include "common/train/loop.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/parallel/plan.h"
 
@@ -66,16 +60,14 @@ static void expect_gradients(struct plan plan) {
     expect_gradients_at(plan, 5, "step5.state.", "step5.grad.");
 }
 
-static void mlp_gradients_are_those_of_the_whole_batch(void **state) {
-    (void)state;
+TEST(mlp_gradients_are_those_of_the_whole_batch) {
     for (int devices = 1; devices <= 4; devices *= 2) {
         expect_gradients(mlp_plan(MODE_DP, devices));
         expect_gradients(mlp_plan(MODE_DDP, devices));
     }
 }
 
-static void convnet_gradients_are_pytorchs(void **state) {
-    (void)state;
+TEST(convnet_gradients_are_pytorchs) {
     expect_gradients(convnet_plan(MODE_DP, 1, "train_convnet_sgd_w1"));
     expect_gradients(convnet_plan(MODE_DDP, 1, "train_convnet_sgd_w1"));
     expect_gradients(convnet_plan(MODE_DP, 4, "train_convnet_sgd_w4_dp"));
@@ -163,8 +155,7 @@ static void expect_ddp_trajectories(struct plan plan) {
 
 /* 64 samples: torch.chunk makes pieces of 22 22 20 for three devices, 13 13 13 13 12 for five, 11 11 11 11 11 9 for
  * six; and in one to three micro-batches. Batches of 100 with every algorithm are in test_uneven.c. */
-static void mlp_runs_follow_one_device(void **state) {
-    (void)state;
+TEST_IN(scratch, mlp_runs_follow_one_device) {
     for (int devices = 1; devices <= MAX_RANKS; devices++) {
         struct plan plan = mlp_plan(MODE_DP, devices);
         plan.accumulate = 1 + devices % 3;
@@ -177,19 +168,8 @@ static void mlp_runs_follow_one_device(void **state) {
     expect_ddp_trajectories(mlp_plan(MODE_DDP, 4));
 }
 
-static void convnet_runs_follow_pytorch(void **state) {
-    (void)state;
+TEST_IN(scratch, convnet_runs_follow_pytorch) {
     expect_trajectory(convnet_plan(MODE_DP, 1, "train_convnet_sgd_w1"));
     expect_trajectory(convnet_plan(MODE_DP, 4, "train_convnet_sgd_w4_dp"));
     expect_ddp_trajectories(convnet_plan(MODE_DDP, 4, "train_convnet_sgd_w4_ddp"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp_gradients_are_those_of_the_whole_batch),
-        cmocka_unit_test(convnet_gradients_are_pytorchs),
-        cmocka_unit_test_setup_teardown(mlp_runs_follow_one_device, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(convnet_runs_follow_pytorch, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* A batch of 100 on 3, 5, 6 and 8 devices: pieces as torch.chunk makes them, 34 34 32, five of 20, 17 17 17 17 17 15,
  * and seven of 13 and a 9. However it is cut, and whichever algorithm reduces, training follows one device within the
  * tolerances of the golden runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/comm/allreduce.h"
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
 enum { PARAMETERS_CAPACITY = 1 << 18 };
@@ -101,8 +95,7 @@ static void expect_to_follow(const struct plan *expected_plan, const struct run 
     release(seen);
 }
 
-static void mlp_follows_one_device(void **state) {
-    (void)state;
+TEST(mlp_follows_one_device) {
     struct plan plan = mlp_plan(), one = plan;
     struct run *single = run(&one);
     assert_true(single->outcomes->losses[plan.steps - 1] < 0.5 * single->outcomes->losses[0]); /* it learns */
@@ -124,8 +117,7 @@ static void mlp_follows_one_device(void **state) {
 
 /* Batch norm takes each piece's own statistics, so no run on several devices equals one device; the two modes, whose
  * pieces are the same, equal each other. */
-static void convnet_is_the_same_in_both_modes(void **state) {
-    (void)state;
+TEST(convnet_is_the_same_in_both_modes) {
     for (int i = 0; i < DEVICE_COUNTS; i++) {
         struct plan plan = convnet_plan();
         plan.mode = MODE_DP;
@@ -137,12 +129,4 @@ static void convnet_is_the_same_in_both_modes(void **state) {
         expect_to_follow(&plan, dp, &ddp, 1e-2);
         release(dp);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp_follows_one_device),
-        cmocka_unit_test(convnet_is_the_same_in_both_modes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

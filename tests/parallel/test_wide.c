@@ -1,17 +1,10 @@
 /* Regression: targets instead of labels. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
+#include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
-static void dp_and_ddp_share_out_targets(void **state) {
-    (void)state;
+TEST(dp_and_ddp_share_out_targets) {
     struct plan plan = {
         .mode = MODE_DP, .devices = 2, .model = "wide:64,128,48", .batch = 8, .steps = 4, .samples = 32};
     plan.optimizer = ls_optimizer_defaults(LS_SGD);
@@ -29,9 +22,4 @@ static void dp_and_ddp_share_out_targets(void **state) {
         assert_true(fabs(global_loss(&plan, ddp, step) - loss) <= 1e-6 * loss);
     }
     shared_free(outcomes, 3 * sizeof *outcomes);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dp_and_ddp_share_out_targets)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

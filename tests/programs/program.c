@@ -3,10 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 

@@ -1,12 +1,5 @@
 #include "tests/programs/resident_runs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +7,7 @@
 
 #include "common/data/idx_write.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 enum { STEPS = 13, ALL_BATCHES = 10, SIDE = 28, SAMPLES_MOST = ALL_BATCHES * RESIDENT_BATCH };

@@ -1,18 +1,12 @@
 /* Damaged data and weights: each is refused in one line that names the file, before training, with exit status 1. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 enum { SAMPLES = 12, SIDE = 28, IMAGES_BYTES = 16 + SAMPLES * SIDE * SIDE, LABELS_BYTES = 8 + SAMPLES };
@@ -86,8 +80,7 @@ static void write_labels(const char *name, size_t nbytes, size_t at, unsigned ch
     scratch_write(name, labels, nbytes);
 }
 
-static void test_damaged_data(void **state) {
-    (void)state;
+TEST_IN(programs, test_damaged_data) {
     static program p;
     write_folder();
     assert_int_equal(program_run(&p, "dp_train --devices 2 --steps 1 --batch-size 4 --data %s", scratch_folder()), 0);
@@ -116,8 +109,7 @@ static void test_damaged_data(void **state) {
     }
 }
 
-static void test_damaged_gzip(void **state) {
-    (void)state;
+TEST_IN(programs, test_damaged_gzip) {
     static const char *const name = "train-images-idx3-ubyte.gz";
     size_t nbytes;
     write_folder();
@@ -137,8 +129,7 @@ static void test_damaged_gzip(void **state) {
 }
 
 /* Images of another size than the model's, and of a size for which another model is right. */
-static void test_another_image_size(void **state) {
-    (void)state;
+TEST_IN(programs, test_another_image_size) {
     char options[400];
     write_folder();
     for (int split = 0; split < 2; split++) {
@@ -155,8 +146,7 @@ static void test_another_image_size(void **state) {
 }
 
 /* A class for each output of the model, however many; what nobody evaluates need not be there. */
-static void test_classes_and_splits_follow_the_run(void **state) {
-    (void)state;
+TEST_IN(programs, test_classes_and_splits_follow_the_run) {
     static program p;
     char options[400];
     write_folder();
@@ -183,8 +173,7 @@ static void expect_bad_weights(const void *bytes, size_t nbytes, const char *tex
     expect_refusal(text, options);
 }
 
-static void test_damaged_weights(void **state) {
-    (void)state;
+TEST_IN(programs, test_damaged_weights) {
     static program p;
     size_t nbytes;
     program_run(&p, "dp_train --devices 2 --steps 1 --model mlp:784,16,10 --save-weights %s", scratch_path("good"));
@@ -213,8 +202,7 @@ static void test_damaged_weights(void **state) {
     free(good);
 }
 
-static void test_weights_of_another_model(void **state) {
-    (void)state;
+TEST_IN(programs, test_weights_of_another_model) {
     static program p;
     char options[700];
     const char *weights = scratch_path("weights");
@@ -232,13 +220,5 @@ static void test_weights_of_another_model(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_damaged_data, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_gzip, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_another_image_size, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_classes_and_splits_follow_the_run, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_weights, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_weights_of_another_model, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("bad files", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 /* Wrong options, files and limits: one line that says what is wrong, the right exit status, and nothing left behind. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +8,9 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 /* Nothing on stdout, on stderr `lines` lines, the first of which is NAME: error: ... `text` .... */
 static void expect_complaint(const program *p, const char *name, int status, int lines, const char *text) {
@@ -51,8 +43,7 @@ struct refusal {
     const char *text;
 };
 
-static void test_options_of_both_programs(void **state) {
-    (void)state;
+TEST_IN(programs, test_options_of_both_programs) {
     static const struct refusal cases[] = {
         {"--bogus", 2, "unknown option --bogus"},
         {"extra", 2, "'extra' is not an option"},
@@ -92,8 +83,7 @@ static void test_options_of_both_programs(void **state) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) expect_refusal(cases[i].line, cases[i].status, cases[i].text);
 }
 
-static void test_devices_and_ranks(void **state) {
-    (void)state;
+TEST_IN(programs, test_devices_and_ranks) {
     static const struct refusal cases[] = {
         {"dp_train --devices 0", 2, "--devices: 0 is out of range"},
         {"dp_train --devices -1", 2, "--devices: -1 is out of range"},
@@ -138,8 +128,7 @@ static void test_devices_and_ranks(void **state) {
 }
 
 /* ddprun knows nothing of the program: the ranks say their line, once since it is the same, and ddprun who failed. */
-static void test_ranks_of_ddprun(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_of_ddprun) {
     static const struct refusal cases[] = {
         {"--model nope", 2, "there is no model \"nope\""},
         {"--data /no/such/folder", 1, "there is no data folder /no/such/folder"},
@@ -159,8 +148,7 @@ static void test_ranks_of_ddprun(void **state) {
 
 static const char *const outputs[] = {"--save", "--metrics", "--summary", "--dump-losses"};
 
-static void test_files_that_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(programs, test_files_that_cannot_be_written) {
     char options[700], name[NAME_MAX + 2];
     memset(name, 'n', sizeof name - 1);
     name[NAME_MAX + 1] = '\0';
@@ -183,8 +171,7 @@ static void test_files_that_cannot_be_written(void **state) {
 
 /* A file of lines may be a device; that it is full is said with the first lines, once for each file, and the run goes
  * on to its results. */
-static void test_full_devices(void **state) {
-    (void)state;
+TEST_IN(programs, test_full_devices) {
     static const char *const options[] = {"--metrics /dev/full", "--dump-losses /dev/full",
                                           "--metrics /dev/full --dump-losses /dev/full"};
     static const char *const full = "error: cannot write all of /dev/full: No space left on device; no more is written "
@@ -206,8 +193,7 @@ static void test_full_devices(void **state) {
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-static void test_too_little_memory(void **state) {
-    (void)state;
+TEST_IN(programs, test_too_little_memory) {
     expect_refusal("--device-memory 500K", 1,
                    "device 0 is out of memory: 814144 bytes asked for parameters (parameter), 0 of 512000 bytes in "
                    "use; use a smaller model");
@@ -221,8 +207,7 @@ static void test_too_little_memory(void **state) {
 }
 
 /* DataParallel's imbalance: the device of the outputs and the optimizer is full, the others have room. */
-static void test_memory_for_all_but_device_0(void **state) {
-    (void)state;
+TEST_IN(programs, test_memory_for_all_but_device_0) {
     static program p;
     assert_int_equal(program_run(&p, "dp_train --devices 3 --steps 1 --summary %s", scratch_path("s")), 0);
     size_t nbytes;
@@ -242,14 +227,5 @@ static void test_memory_for_all_but_device_0(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_options_of_both_programs, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_devices_and_ranks, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_of_ddprun, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_files_that_cannot_be_written, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_full_devices, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_too_little_memory, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_memory_for_all_but_device_0, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("bad input", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,16 +1,10 @@
 /* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, and who_holds's
  * prediction beside its count. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -34,8 +28,7 @@ static const char hello_of_3[] = "letter      rank 0 of 3: 7, signed by 3, who a
                                  "all_gather  rank 1 of 3: 0 1 2; 2 sent, 2 received\n"
                                  "all_gather  rank 2 of 3: 0 1 2; 2 sent, 2 received\n";
 
-static void threads_and_processes_say_the_same(void **state) {
-    (void)state;
+TEST_IN(programs, threads_and_processes_say_the_same) {
     assert_int_equal(program_run(&p, "hello --threads 3 --word 7"), 0);
     assert_string_equal(p.out_text, hello_of_3);
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 hello --word 7"), 0);
@@ -46,8 +39,7 @@ static void threads_and_processes_say_the_same(void **state) {
     }
 }
 
-static void a_mismatch_names_two_ranks_and_what_they_run(void **state) {
-    (void)state;
+TEST_IN(programs, a_mismatch_names_two_ranks_and_what_they_run) {
     static const char *const starts[] = {"hello --threads 3", "ddprun --nproc-per-node 3 hello"};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(program_run(&p, "%s --mismatch count", starts[i]), 1);
@@ -60,15 +52,13 @@ static void a_mismatch_names_two_ranks_and_what_they_run(void **state) {
 }
 
 /* The trap of lab 01. */
-static void in_a_world_of_one_nobody_disagrees(void **state) {
-    (void)state;
+TEST_IN(programs, in_a_world_of_one_nobody_disagrees) {
     assert_int_equal(program_run(&p, "hello --mismatch count"), 0);
     program_expect_text(&p, "letter      rank 0 of 1: 42, signed by 1, who add up to 0; 0 sent, 0 received\n");
     program_expect_text(&p, "all_reduce  rank 0 of 1: 0; 0 sent, 0 received\n");
 }
 
-static void hello_refuses(void **state) {
-    (void)state;
+TEST_IN(programs, hello_refuses) {
     assert_int_equal(program_run(&p, "RANK=1 hello"), 1);
     expect_error("the environment has RANK but not WORLD_SIZE");
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 hello --threads 2"), 2);
@@ -84,8 +74,7 @@ static void hello_refuses(void **state) {
 
 /* --- who_gets -------------------------------------------------------------------------------------------------------- */
 
-static void who_gets_shows_chunks_and_lists(void **state) {
-    (void)state;
+TEST_IN(programs, who_gets_shows_chunks_and_lists) {
     assert_int_equal(program_run(&p, "who_gets --samples 9 --ranks 4 --epochs 0"), 0);
     assert_string_equal(p.out_text, "chunk: 9 samples on 4 devices: 3 3 3 0\n");
     assert_int_equal(program_run(&p, "who_gets --epochs 2"), 0); /* test_sampler.c has PyTorch's lists */
@@ -107,8 +96,7 @@ static void who_gets_shows_chunks_and_lists(void **state) {
 
 static const char agree[] = "the prediction and the count agree, to the byte\n";
 
-static void who_holds_predicts_what_it_counts(void **state) {
-    (void)state;
+TEST_IN(programs, who_holds_predicts_what_it_counts) {
     static const char *const models[] = {"mlp", "convnet", "wide", "deep", "wide:64,128,64"};
     static const char *const scenes[] = {"--mode single",           "--mode dp --devices 1",  "--mode dp --devices 3",
                                          "--mode dp --devices 8",   "--mode ddp --devices 1", "--mode ddp --devices 3",
@@ -127,8 +115,7 @@ static void who_holds_predicts_what_it_counts(void **state) {
 
 /* With Adam DataParallel's device 0 holds the bytes of the parameters 1 + 4 + 2 times, the others twice. The figures of
  * programs that train are in test_meta_programs.c. */
-static void who_holds_shows_what_is_held(void **state) {
-    (void)state;
+TEST_IN(programs, who_holds_shows_what_is_held) {
     static const char line[] = "who_holds --devices 4 --model mlp:784,27000,27000,27000,10";
     assert_int_equal(program_run(&p, "%s", line), 0);
     program_expect_text(&p, "     0  gradient         23672304640  23672304640  =   22.0 GiB\n");
@@ -140,8 +127,7 @@ static void who_holds_shows_what_is_held(void **state) {
     program_expect_text(&p, agree);
 }
 
-static void who_holds_refuses(void **state) {
-    (void)state;
+TEST_IN(programs, who_holds_refuses) {
     static const struct {
         const char *options, *text;
     } bad[] = {{"--mode both", "'both' is unknown, choose single, dp or ddp"},
@@ -161,19 +147,4 @@ static void who_holds_refuses(void **state) {
     }
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 who_holds"), 2);
     assert_int_equal(program_run(&p, "STREAMS=full who_holds"), 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(threads_and_processes_say_the_same, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(a_mismatch_names_two_ranks_and_what_they_run, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(in_a_world_of_one_nobody_disagrees, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(hello_refuses, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(who_gets_shows_chunks_and_lists, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(who_holds_predicts_what_it_counts, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(who_holds_shows_what_is_held, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(who_holds_refuses, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

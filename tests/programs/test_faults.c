@@ -3,13 +3,6 @@
  *
  * Ranks are started by hand, with what a launcher would give them: nobody helps them to notice. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 enum { RANKS_MAX = 3 };
@@ -83,8 +77,7 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
     assert_int_equal(scratch_file_count(), 0);
 }
 
-static void test_a_rank_is_killed(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_is_killed) {
     kill_one(2, 1, "inline", "mlp", "naive");
     kill_one(2, 0, "threads", "mlp", "direct");
     kill_one(2, 1, "threads", "deep", "direct");
@@ -93,8 +86,7 @@ static void test_a_rank_is_killed(void **state) {
     kill_one(3, 2, "inline", "mlp", "direct");
 }
 
-static void test_a_rank_is_stopped(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_is_stopped) {
     enum { JOBS = 3 };
     static job jobs[JOBS];
     static const int stopped[JOBS] = {1, 0, 1}, world_size[JOBS] = {2, 3, 2};
@@ -130,8 +122,7 @@ static void expect_refusal(job *j, int lines, const char *wanted) {
 }
 
 /* All options are in tests/ddp_procs/test_agree.c; here are those that a rank noticed late or never. */
-static void test_ranks_of_other_settings(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_of_other_settings) {
     static const struct {
         int lines;
         const char *option, *first;
@@ -158,8 +149,7 @@ static void test_ranks_of_other_settings(void **state) {
 }
 
 /* It says what is wrong with them; the other does not wait for it. */
-static void test_a_rank_of_options_that_are_wrong_anyway(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_of_options_that_are_wrong_anyway) {
     static job jobs[2];
     char wrong[256];
     snprintf(wrong, sizeof wrong, "%s --batch-size 1", endless);
@@ -194,8 +184,7 @@ static void write_another_build(const char *name) {
     free(bytes);
 }
 
-static void test_a_rank_of_another_build(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_of_another_build) {
     static job j;
     j = make_job(2);
     write_another_build("other");
@@ -208,8 +197,7 @@ static void test_a_rank_of_another_build(void **state) {
 }
 
 /* What each rank says is said once, and the launcher's status is theirs. */
-static void test_ranks_of_a_launcher_with_other_settings(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_of_a_launcher_with_other_settings) {
     static program p;
     char script[4600];
     int length = snprintf(script, sizeof script, "exec %s/ddp_train %s --seed $RANK\n", build_folder(), endless);
@@ -223,8 +211,7 @@ static void test_ranks_of_a_launcher_with_other_settings(void **state) {
 }
 
 /* A launcher's script may train twice: the second run does not take the keys of the first. */
-static void test_two_runs_of_a_launcher(void **state) {
-    (void)state;
+TEST_IN(programs, test_two_runs_of_a_launcher) {
     static program p;
     char script[9200];
     const char *train = "ddp_train --model mlp:784,32,10 --steps 2 --quiet --no-evaluate --timeout 20";
@@ -236,8 +223,7 @@ static void test_two_runs_of_a_launcher(void **state) {
     assert_int_equal(p.status, 0);
 }
 
-static void test_a_rank_never_joins(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_never_joins) {
     static job jobs[4];
     for (int missing = 0; missing < 3; missing++) { /* all wait at the same time */
         jobs[missing] = make_job(3);
@@ -264,8 +250,7 @@ static pid_t start_job(program *p, const char *launcher) {
     return pid;
 }
 
-static void test_a_rank_of_a_launcher_is_killed(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
     static program p;
     for (int i = 0; i < 2; i++) {
         char wanted[128];
@@ -280,8 +265,7 @@ static void test_a_rank_of_a_launcher_is_killed(void **state) {
     }
 }
 
-static void test_a_launcher_is_killed(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_launcher_is_killed) {
     static program p;
     for (int i = 0; i < 2; i++) {
         start_job(&p, launchers[i]);
@@ -292,8 +276,7 @@ static void test_a_launcher_is_killed(void **state) {
     }
 }
 
-static void test_a_launcher_is_told_to_stop(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_launcher_is_told_to_stop) {
     static const struct {
         int number;
         const char *text;
@@ -312,8 +295,7 @@ static void test_a_launcher_is_told_to_stop(void **state) {
 
 /* --- one process ------------------------------------------------------------------------------------------------------ */
 
-static void test_dp_train_is_killed(void **state) {
-    (void)state;
+TEST_IN(programs, test_dp_train_is_killed) {
     static const int signals[] = {SIGKILL, SIGTERM, SIGINT};
     static const char *const modes[] = {"threads", "inline", "threads"};
     static program p;
@@ -330,21 +312,5 @@ static void test_dp_train_is_killed(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_rank_is_killed, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_is_stopped, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_of_other_settings, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_of_options_that_are_wrong_anyway, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_of_another_build, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_two_runs_of_a_launcher, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_of_a_launcher_with_other_settings, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_never_joins, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_of_a_launcher_is_killed, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_launcher_is_killed, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_launcher_is_told_to_stop, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_dp_train_is_killed, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 /* fit_tn as a user runs it: what it refuses, and the picture. What it says of points is in test_results.c. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +7,8 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static program p;
 
@@ -32,8 +24,7 @@ static void write_csv(const char *rows) {
     free(text);
 }
 
-static void test_csvs_that_are_refused(void **state) {
-    (void)state;
+TEST_IN(programs, test_csvs_that_are_refused) {
     static const struct {
         const char *rows, *options, *error;
         int status;
@@ -82,8 +73,7 @@ static void test_csvs_that_are_refused(void **state) {
 
 /* --- the command line -------------------------------------------------------------------------------------------- */
 
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_IN(programs, test_wrong_usage) {
     static const char *const lines[] = {"",
                                         "--points=1:100 --csv=x.csv",
                                         "--points=",
@@ -113,8 +103,7 @@ static void test_wrong_usage(void **state) {
     program_expect_text(&p, "--points=N:MS,...");
 }
 
-static void test_what_cannot_be_written(void **state) {
-    (void)state;
+TEST_IN(programs, test_what_cannot_be_written) {
     assert_int_equal(program_run(&p, "STREAMS=full fit_tn --points=1:100,2:52"), 1);
     assert_non_null(strstr(p.err_text, "cannot write all of the results to standard output"));
     assert_int_equal(program_run(&p, "fit_tn --points=1:100,2:52 --json=%s/none/fit.json", scratch_folder()), 1);
@@ -131,8 +120,7 @@ static void expect_picture(const char *name) {
     free(png);
 }
 
-static void test_the_picture(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_picture) {
     assert_int_equal(
         program_run(&p, "fit_tn --points=1:100,2:52,4:28,8:15 --predict=16 --plot=%s", scratch_path("a_picture.png")),
         0);
@@ -150,16 +138,4 @@ static void test_the_picture(void **state) {
                                  scratch_folder(), build_folder()),
                      0);
     expect_picture("there.png");
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_csvs_that_are_refused),
-        WITH_PROGRAMS(test_wrong_usage),
-        WITH_PROGRAMS(test_what_cannot_be_written),
-        WITH_PROGRAMS(test_the_picture),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

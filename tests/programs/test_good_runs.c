@@ -1,13 +1,6 @@
 /* What the programs promise a user whose command line is right: results on stdout, logs on stderr, and the files they
  * write. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,10 +10,9 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 /* Runs it, and nothing may be said on stderr. */
 static void expect_success(program *p, const char *line) {
@@ -40,8 +32,7 @@ static void expect_option(const program *page, const char *name) {
     if (!shown || (next && shown > next)) fail_msg("--help does not show the default of --%s", name);
 }
 
-static void test_help(void **state) {
-    (void)state;
+TEST_IN(programs, test_help) {
     static const char *const common[] = {"device-kind=",
                                          "model=",
                                          "data=",
@@ -112,8 +103,7 @@ static void test_help(void **state) {
 
 /* --- a run -------------------------------------------------------------------------------------------------------------- */
 
-static void test_bare_programs_train(void **state) {
-    (void)state;
+TEST_IN(programs, test_bare_programs_train) {
     static const char *const lines[] = {
         "dp_train --steps 5",
         "dp_train --steps 5 --quiet",
@@ -134,16 +124,14 @@ static void test_bare_programs_train(void **state) {
 }
 
 /* A sandbox that hides /sys: the cores are the affinity mask's, and nobody complains. */
-static void test_a_machine_without_a_topology(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_machine_without_a_topology) {
     static program p;
     expect_success(&p, "HWLOC_FSROOT=/dev dp_train --devices 2 --steps 3");
     expect_success(&p, "HWLOC_FSROOT=/dev ddp_train --spawn 2 --steps 3");
 }
 
 /* Why, and what was chosen, is said by one process, and only to those who ask. */
-static void test_verbose(void **state) {
-    (void)state;
+TEST_IN(programs, test_verbose) {
     static program p;
     program_run(&p, "dp_train --steps 2 --verbose");
     assert_int_equal(p.status, 0);
@@ -170,8 +158,7 @@ static double accuracy_of(const program *p) {
 
 static const char *const small = "--model mlp:784,32,10";
 
-static void test_saved_weights_continue(void **state) {
-    (void)state;
+TEST_IN(programs, test_saved_weights_continue) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program trained, loaded;
     for (size_t i = 0; i < COUNT_OF(programs); i++) {
@@ -221,8 +208,7 @@ static void expect_read_back(struct content *written, const char *path) {
 }
 
 /* Names as PyTorch's wrappers have them, and nothing else is different. */
-static void test_module_names(void **state) {
-    (void)state;
+TEST_IN(programs, test_module_names) {
     static const char *const lines[] = {"dp_train --devices 2 --model convnet --steps 3 --no-evaluate",
                                         "ddp_train --spawn 2 --model convnet --steps 3 --no-evaluate"};
     static program p;
@@ -301,8 +287,7 @@ static void check_metrics(const char *path, int steps) {
     free(text);
 }
 
-static void test_metrics_and_summary(void **state) {
-    (void)state;
+TEST_IN(programs, test_metrics_and_summary) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;
     for (size_t i = 0; i < COUNT_OF(programs); i++) {
@@ -319,8 +304,7 @@ static void test_metrics_and_summary(void **state) {
 }
 
 /* The losses of single, DP and DDP are those of the same training. */
-static void test_dumped_losses(void **state) {
-    (void)state;
+TEST_IN(programs, test_dumped_losses) {
     enum { STEPS = 5, PROGRAMS = 4 };
     static const char *const programs[PROGRAMS] = {"dp_train --single", "dp_train --devices 2", "dp_train --devices 3",
                                                    "ddp_train --spawn 2 --shard contiguous --allreduce naive"};
@@ -347,8 +331,7 @@ static void test_dumped_losses(void **state) {
 }
 
 /* Whoever closes the programs' streams must not find the results in the first file that they open. */
-static void test_closed_streams(void **state) {
-    (void)state;
+TEST_IN(programs, test_closed_streams) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;
     for (size_t i = 0; i < COUNT_OF(programs); i++) {
@@ -363,16 +346,5 @@ static void test_closed_streams(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_help, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_bare_programs_train, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_machine_without_a_topology, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_verbose, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_saved_weights_continue, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_module_names, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_metrics_and_summary, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_dumped_losses, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_closed_streams, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("good runs", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,12 +1,5 @@
 /* --host-lock: the same weights, and in the trace whose turn it was: DataParallel's threads have one lock among them,
  * DDP's ranks one each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +7,10 @@
 #include "common/trace/chrome.h"
 #include "labs/replay/engine/engine.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 #include "tests/trace/happens_before.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define RUN " --device-kind cpu --model mlp:784,16,10 --steps 13 --drop-last --no-evaluate --quiet"
 #define CLOSE_US 0.01 /* a file's times have three digits behind the point */
 
@@ -31,8 +24,7 @@ static void expect_run(const char *line) {
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 
-static void the_same_weights(void **state) {
-    (void)state;
+TEST_IN(programs, the_same_weights) {
     static const char *const runs[] = {"dp_train --single", "dp_train --devices 2",
                                        "ddp_train --spawn 2 --shard contiguous"};
     char line[400], plain[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1], first[PROGRAM_HASH + 1] = "";
@@ -49,16 +41,14 @@ static void the_same_weights(void **state) {
     assert_string_equal(hash, first); /* and of DP and DDP the same */
 }
 
-static void the_summary_says_so(void **state) {
-    (void)state;
+TEST_IN(programs, the_summary_says_so) {
     expect_run("dp_train --devices 2" RUN " --host-lock 2.5 --summary -");
     program_expect_text(&p, "\"host_lock_us\":2.5,");
     expect_run("ddp_train --spawn 2" RUN " --summary -");
     program_expect_text(&p, "\"host_lock_us\":0,");
 }
 
-static void meta_devices_have_no_time_for_it(void **state) {
-    (void)state;
+TEST_IN(programs, meta_devices_have_no_time_for_it) {
     static const char *const lines[] = {"dp_train --device-kind meta --devices 2 --host-lock 10 --quiet",
                                         "ddp_train --device-kind meta --spawn 2 --host-lock 10 --quiet"};
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
@@ -170,8 +160,7 @@ static ls_trace *record(const char *line_begin, double us, const char *options) 
 }
 
 /* Where two devices have no core each, threads' times are virtual, and no edge says whose turn was first. */
-static void threads_of_a_process_queue(void **state) {
-    (void)state;
+TEST_IN(programs, threads_of_a_process_queue) {
     ls_trace *trace = record("dp_train --devices 2", 20, "");
     bool has_order = !ls_trace_what(trace)->virtual_time;
     assert_int_equal(count_hand_overs(trace) > 0, has_order);
@@ -180,8 +169,7 @@ static void threads_of_a_process_queue(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void ranks_do_not_wait_for_one_anothers_locks(void **state) {
-    (void)state;
+TEST_IN(programs, ranks_do_not_wait_for_one_anothers_locks) {
     ls_trace *trace = record("ddp_train --spawn 2", 20, "");
     assert_int_equal(count_hand_overs(trace), 0);
     expect_order(trace, 2); /* one thread's launches follow each other anyway */
@@ -190,8 +178,7 @@ static void ranks_do_not_wait_for_one_anothers_locks(void **state) {
 }
 
 /* The cores of a replay are many: it hands the lock out itself. */
-static void virtual_time_has_turns_too(void **state) {
-    (void)state;
+TEST_IN(programs, virtual_time_has_turns_too) {
     ls_trace *trace = record("dp_train --devices 3", 20, "--virtual-time");
     assert_true(ls_trace_what(trace)->virtual_time);
     assert_int_equal(count_hand_overs(trace), 0);
@@ -200,23 +187,8 @@ static void virtual_time_has_turns_too(void **state) {
 }
 
 /* The ranks' turns are longer than either has the core for at a time: what the other does meanwhile does not count. */
-static void a_turn_on_a_shared_core(void **state) {
-    (void)state;
+TEST_IN(programs, a_turn_on_a_shared_core) {
     ls_trace *trace = record("ddp_train --spawn 2", 3000, "--virtual-time --steps 3");
     assert_int_equal(count_hand_overs(trace), 0);
     ls_trace_destroy(trace);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(the_same_weights),
-        TEST(the_summary_says_so),
-        TEST(meta_devices_have_no_time_for_it),
-        TEST(threads_of_a_process_queue),
-        TEST(ranks_do_not_wait_for_one_anothers_locks),
-        TEST(virtual_time_has_turns_too),
-        TEST(a_turn_on_a_shared_core),
-    };
-    return cmocka_run_group_tests_name("--host-lock", tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* The programs as other launchers start them, which are not here: this test sets what they would set. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,9 +13,8 @@
 
 #include "ddp_procs/launch/rank.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static const char *const training = "--model mlp:784,16,10 --steps 3 --no-evaluate --quiet";
 
@@ -68,8 +60,7 @@ static int start_agent(int *port) {
     return -1;
 }
 
-static void test_ranks_of_other_launchers(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_of_other_launchers) {
     static program alone;
     char wanted[PROGRAM_HASH + 1], hash[PROGRAM_HASH + 1], job[64], torchrun[256];
     assert_int_equal(program_run(&alone, "ddp_train --spawn 2 %s", training), 0);
@@ -100,8 +91,7 @@ static void test_ranks_of_other_launchers(void **state) {
 }
 
 /* Fewer files than a job needs: one line, whoever notices first, and no wait for a deadline. */
-static void test_too_few_files(void **state) {
-    (void)state;
+TEST_IN(programs, test_too_few_files) {
     static program p;
     struct rlimit limit, low;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -124,8 +114,7 @@ static void test_too_few_files(void **state) {
 
 /* --- copies ----------------------------------------------------------------------------------------------------------- */
 
-static void test_copies_are_refused(void **state) {
-    (void)state;
+TEST_IN(programs, test_copies_are_refused) {
     static const struct {
         const char *line;
         int status;
@@ -175,8 +164,7 @@ static const char *fail_beside_pipe(const char *variables, int write_fd, int rea
 
 /* The variables may be left over from another job, and the number be that of the user's own pipe, or of a file that the
  * program opens. */
-static void test_an_error_goes_to_no_file_that_is_not_the_launchers(void **state) {
-    (void)state;
+TEST_IN(programs, test_an_error_goes_to_no_file_that_is_not_the_launchers) {
     static program p;
     int fds[2];
     struct stat info;
@@ -202,12 +190,5 @@ static void test_an_error_goes_to_no_file_that_is_not_the_launchers(void **state
 
 int main(void) {
     alarm(150);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_ranks_of_other_launchers, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_too_few_files, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_an_error_goes_to_no_file_that_is_not_the_launchers, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_copies_are_refused, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("launchers", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,13 +1,6 @@
 /* The live view, on a terminal of this test's making: what it shows while the program trains, and that nothing of it is
  * left. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
@@ -19,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 /* --- a terminal that understands what a view sends ------------------------------------------------------------------ */
@@ -168,8 +162,7 @@ static void run_view(const struct view *view, struct terminal *t, program *p) {
     }
 }
 
-static void test_the_view_shows_all_devices_and_vanishes(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_view_shows_all_devices_and_vanishes) {
     static const struct view views[] = {
         {"dp_train --devices 3 --steps 40 --metrics /dev/null",
          "TERM=xterm",
@@ -210,8 +203,7 @@ static void test_the_view_shows_all_devices_and_vanishes(void **state) {
     }
 }
 
-static void test_nobody_asked_for_a_view(void **state) {
-    (void)state;
+TEST_IN(programs, test_nobody_asked_for_a_view) {
     static const struct view views[] = {
         {"dp_train --devices 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
         {"ddp_train --spawn 2 --steps 40 --quiet --metrics /dev/null", "TERM=xterm", 24, 80, {NULL}},
@@ -233,8 +225,7 @@ static void test_nobody_asked_for_a_view(void **state) {
 }
 
 /* After a failure the last frame stays, and the lines that say why stand below it. */
-static void test_errors_stand_below_the_view(void **state) {
-    (void)state;
+TEST_IN(programs, test_errors_stand_below_the_view) {
     static const struct view views[] = {
         {"dp_train --devices 2 --lr 1e30 --metrics /dev/null",
          "TERM=xterm",
@@ -259,11 +250,5 @@ static void test_errors_stand_below_the_view(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_the_view_shows_all_devices_and_vanishes, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_nobody_asked_for_a_view, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_errors_stand_below_the_view, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("live view", tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,17 +1,11 @@
 /* 64 ranks on however few cores there are: they start, train in step, and end. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 /* They take 3 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
@@ -35,25 +29,15 @@ static const char *hash_of(const program *p) {
 }
 
 /* 64 divides the batch, so with the same chunks and the ordered sum, the threads of one process give the same bits. */
-static void spawned_ranks_equal_64_threads(void **state) {
-    (void)state;
+TEST_IN(programs, spawned_ranks_equal_64_threads) {
     static program threads, ranks;
     run(&threads, "dp_train --devices 64");
     run(&ranks, "ddp_train --spawn 64 --shard contiguous --allreduce naive --debug-ranks");
     assert_string_equal(hash_of(&ranks), hash_of(&threads));
 }
 
-static void launched_ranks_stay_together(void **state) {
-    (void)state;
+TEST_IN(programs, launched_ranks_stay_together) {
     static program p;
     run(&p, "ddprun --nproc-per-node 64 ddp_train --debug-ranks");
     hash_of(&p);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(spawned_ranks_equal_64_threads, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(launched_ranks_stay_together, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

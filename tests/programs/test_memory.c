@@ -1,13 +1,6 @@
 /* --device-memory: which device runs out first, and what its user is told. DataParallel's device 0 holds what the others
  * send (outputs, gradients) and the optimizer's state; with the same cap, DistributedDataParallel, whose devices are
  * all alike, still runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 
 #include "common/device/device.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 enum { DEVICES = 4 };
@@ -48,8 +42,7 @@ static double largest(const double *values, int count) {
     return most;
 }
 
-static void test_device_0_of_dataparallel_runs_out_first(void **state) {
-    (void)state;
+TEST_IN(programs, test_device_0_of_dataparallel_runs_out_first) {
     static program p;
     double of_dp[DEVICES], of_ddp[DEVICES];
     read_peaks(dp, of_dp);
@@ -70,8 +63,7 @@ static void test_device_0_of_dataparallel_runs_out_first(void **state) {
 }
 
 /* The message names what did not fit, and what makes that smaller. */
-static void test_the_message_says_what_to_lower(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_message_says_what_to_lower) {
     static const struct {
         const char *line, *category, *advice;
     } cases[] = {
@@ -91,8 +83,7 @@ static void test_the_message_says_what_to_lower(void **state) {
     }
 }
 
-static void test_every_category_has_its_advice(void **state) {
-    (void)state;
+TEST_IN(programs, test_every_category_has_its_advice) {
     static const char *const advice[LS_MEMORY_COUNT] = {
         [LS_MEMORY_PARAMETER] = "smaller model",
         [LS_MEMORY_GRADIENT] = "ddp_train, which gathers none",
@@ -117,14 +108,4 @@ static void test_every_category_has_its_advice(void **state) {
         scratch_expect_error(category, advice[c]);
     }
     ls_device_close(device);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_device_0_of_dataparallel_runs_out_first, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_the_message_says_what_to_lower, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_every_category_has_its_advice, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

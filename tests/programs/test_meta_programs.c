@@ -1,11 +1,4 @@
 /* --device-kind meta: what the programs tell of a run in which nothing is computed, and what they refuse to. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +8,8 @@
 
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 #define HUGE_MODEL "mlp:784,27000,27000,27000,10"
 /* (784 + 27000 + 27000) x 27000 + 27000 x 10 weights, and a bias for each output */
@@ -57,8 +49,7 @@ static void expect_nothing_computed(const cJSON *summary) {
     }
 }
 
-static void a_model_that_fits_nowhere_here(void **state) {
-    (void)state;
+TEST_IN(programs, a_model_that_fits_nowhere_here) {
     cJSON *wrapper;
     const cJSON *summary =
         summary_of("dp_train --device-kind meta --devices 8 --steps 3 --model " HUGE_MODEL, &wrapper);
@@ -87,8 +78,7 @@ static void a_model_that_fits_nowhere_here(void **state) {
 }
 
 /* What is recorded of a run: of rank 0 for all of its job, without any time of a device. */
-static void its_trace_has_no_times(void **state) {
-    (void)state;
+TEST_IN(programs, its_trace_has_no_times) {
     static const char *const runs[] = {"dp_train --devices 8 --model " HUGE_MODEL,
                                        "ddp_train --spawn 8 --model " HUGE_MODEL};
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
@@ -118,8 +108,7 @@ static void its_trace_has_no_times(void **state) {
     }
 }
 
-static void its_memory_is_that_of_the_cpu_run(void **state) {
-    (void)state;
+TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
     static const char *const runs[] = {
         "dp_train --devices 2 --model convnet --precision fp16 --sync-bn",
         "dp_train --devices 3 --output-device 2 --clip-norm 1 --optimizer sgd --momentum 0.9",
@@ -155,8 +144,7 @@ static void expect_refusal(const char *line, int status, const char *text) {
         fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
 }
 
-static void what_needs_numbers_is_refused(void **state) {
-    (void)state;
+TEST_IN(programs, what_needs_numbers_is_refused) {
     static const char *const options[] = {"--save=x",        "--resume=x",  "--init=x",    "--save-weights=x",
                                           "--dump-losses=x", "--metrics=x", "--cuda-graph"};
     char line[200], text[100];
@@ -175,14 +163,4 @@ static void what_needs_numbers_is_refused(void **state) {
     expect_refusal("dp_train --device-kind meta --device-ids 1,1", 2, "these are meta devices");
     expect_refusal("dp_train --device-kind meta --devices 8 --device-memory 50G --steps 1 --model " HUGE_MODEL, 1,
                    "device 0 is out of memory");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_model_that_fits_nowhere_here, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(its_trace_has_no_times, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(its_memory_is_that_of_the_cpu_run, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(what_needs_numbers_is_refused, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("meta programs", tests, NULL, NULL);
 }

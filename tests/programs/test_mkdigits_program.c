@@ -1,12 +1,5 @@
 /* mkdigits as a user runs it, and models trained on what it makes. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <limits.h>
 #include <signal.h>
@@ -18,9 +11,8 @@
 
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static const char *set_path(void) {
     static char path[600];
@@ -52,8 +44,7 @@ static int teardown(void **state) {
 
 /* --- what it says -------------------------------------------------------------------------------------------------- */
 
-static void it_says_what_it_made(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, it_says_what_it_made) {
     static const char *const lines[] = {
         "mkdigits %s --count 3100 --test-count 297",                   /* options behind the folder, */
         "mkdigits --count=3100 --test-count=297 --force %s",           /* before it, */
@@ -80,8 +71,7 @@ static void it_says_what_it_made(void **state) {
     assert_non_null(strstr(p.out_text, "--test-count=N"));
 }
 
-static void mistakes_get_one_line(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
     static const struct {
         const char *arguments; /* SET stands for a path that is not there yet */
         int status;
@@ -148,8 +138,7 @@ static void await_work(const program *p) {
     fail_msg("mkdigits does not begin to write");
 }
 
-static void a_kill_leaves_nothing_half_written(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, a_kill_leaves_nothing_half_written) {
     static program p;
     program_start(&p, "mkdigits %s --count 5000000", set_path()); /* more than it gets done */
     await_work(&p);
@@ -185,8 +174,7 @@ static double final_accuracy(const program *p) {
 }
 
 /* The recipes of labs/bench/accuracy on less data, tested on the real digits that no training digit was made from. */
-static void models_recognise_held_out_digits(void **state) {
-    (void)state;
+TEST_WITH(programs_setup, teardown, models_recognise_held_out_digits) {
     static program p;
     program_run(&p, "mkdigits %s --count 6000 --test-count 297 --no-warp-test", set_path());
     assert_int_equal(p.status, 0);
@@ -197,15 +185,4 @@ static void models_recognise_held_out_digits(void **state) {
     program_finish_within(&p, TRAINING_DEADLINE_S);
     double convnet = final_accuracy(&p);
     if (!(mlp >= 90 && convnet >= 93)) fail_msg("mlp %g %%, convnet %g %%", mlp, convnet);
-}
-
-int main(void) {
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, programs_setup, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(it_says_what_it_made),
-        WITH_FOLDER(mistakes_get_one_line),
-        WITH_FOLDER(a_kill_leaves_nothing_half_written),
-        WITH_FOLDER(models_recognise_held_out_digits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* A loss that is not finite stops a run of any kind: one line that says step and place, exit status 1, and files that
  * are closed and hold the steps before. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +9,9 @@
 
 #include "common/checkpoint/safetensors.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 struct mode {
     const char *line;
@@ -67,8 +59,7 @@ static void expect_lines(const char *path, int lines, bool json) {
 }
 
 /* A learning rate of 1e30: the first step is fine, the second is not. */
-static void test_a_learning_rate_that_is_too_high(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_learning_rate_that_is_too_high) {
     static const char *const models[] = {"mlp", "convnet"}, *const places[] = {"the output of fc2",
                                                                                "the output of conv2"};
     static program p;
@@ -128,8 +119,7 @@ static void write_bad_weights(const char *path, const char *spoilt) {
 }
 
 /* They are refused, under the file's name, before a step is taken. */
-static void test_weights_with_a_nan(void **state) {
-    (void)state;
+TEST_IN(programs, test_weights_with_a_nan) {
     static const char *const tensors[] = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"};
     static program p;
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
@@ -146,8 +136,7 @@ static void test_weights_with_a_nan(void **state) {
 }
 
 /* Where streams are shuffled, a loss is looked at late, and only the step is known. */
-static void test_shuffled_streams_name_the_step(void **state) {
-    (void)state;
+TEST_IN(programs, test_shuffled_streams_name_the_step) {
     static program p;
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
         char line[128];
@@ -161,8 +150,7 @@ static void test_shuffled_streams_name_the_step(void **state) {
 
 /* One process knows its losses up to the end; several know them up to their last common look, the first step's here.
  * Weight decay multiplies the weights by -99 in each step, so some twenty pass before they overflow. */
-static void test_steps_before_are_kept(void **state) {
-    (void)state;
+TEST_IN(programs, test_steps_before_are_kept) {
     static program p;
     for (size_t m = 0; m < COUNT_OF(modes); m++) {
         program_run(&p, "%s --model mlp:784,10 --optimizer sgd --weight-decay 1 --lr 100 --metrics %s --dump-losses %s",
@@ -174,14 +162,4 @@ static void test_steps_before_are_kept(void **state) {
         expect_lines(scratch_path("metrics"), modes[m].ranks > 1 ? 1 : step, true);
         expect_lines(scratch_path("losses"), modes[m].ranks > 1 ? 1 : step, false);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_learning_rate_that_is_too_high, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_weights_with_a_nan, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_shuffled_streams_name_the_step, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_steps_before_are_kept, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("nan stops", tests, NULL, NULL);
 }

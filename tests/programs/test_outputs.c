@@ -1,13 +1,6 @@
 /* An output never names an input, nor another output: every program, in every spelling. Refused in one line before
  * anything is written, so that all files are as they were. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +8,9 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define FEW " --steps 13 --no-evaluate --quiet"
 
 static program p;
@@ -112,8 +105,7 @@ static const char *const refused[] = {
     "grade --lab lab --student probe --reference probe --json lab/lab.conf",
 };
 
-static void no_output_takes_the_place_of_an_input_or_another_output(void **state) {
-    (void)state;
+TEST_WITH(make_files, remove_files, no_output_takes_the_place_of_an_input_or_another_output) {
     char *before = list_files();
     int wrong = 0;
     for (size_t i = 0; i < COUNT_OF(refused); i++) {
@@ -133,8 +125,7 @@ static void no_output_takes_the_place_of_an_input_or_another_output(void **state
 }
 
 /* What is read and written, but cannot be lost, and the one exception: going on with a checkpoint. */
-static void what_loses_nothing_is_allowed(void **state) {
-    (void)state;
+TEST_WITH(make_files, remove_files, what_loses_nothing_is_allowed) {
     static const char *const allowed[] = {
         "dp_train --single --data data --steps 13 --no-evaluate --quiet --resume r.st --save r.st",
         "dp_train --single --data data --steps 14 --no-evaluate --quiet --resume-if-present ./r.st "
@@ -152,10 +143,5 @@ static void what_loses_nothing_is_allowed(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_output_takes_the_place_of_an_input_or_another_output, make_files,
-                                        remove_files),
-        cmocka_unit_test_setup_teardown(what_loses_nothing_is_allowed, make_files, remove_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_added_tests();
 }

@@ -1,17 +1,11 @@
 /* What pictures say, read from the SVG that each script writes beside its PNG. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 #define ON "replay --node=pcie3-4gpu --workload=resnet50 --batch=64 --quiet"
@@ -48,8 +42,7 @@ static char *fit(const char *points) {
 }
 
 /* What the text says against the chosen law, the picture and its data say, too. */
-static void test_doubts_about_a_law(void **state) {
-    (void)state;
+TEST_IN(programs, test_doubts_about_a_law) {
     static const char no_law[] = "No law fits well: the best one misses points that are left out by";
     char *svg = fit("1:100,2:300,4:20,8:90,16:5");
     program_expect_text(&p, no_law);
@@ -74,8 +67,7 @@ static void test_doubts_about_a_law(void **state) {
 }
 
 /* Both panels have their ticks at N. */
-static void test_ticks_at_n(void **state) {
-    (void)state;
+TEST_IN(programs, test_ticks_at_n) {
     char *svg = fit("1:1000,2:520,4:280,8:150,16:90");
     const char *const numbers[] = {">1<", ">2<", ">4<", ">8<", ">16<"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) assert_true(count_of(svg, numbers[i]) >= 2);
@@ -86,8 +78,7 @@ static void test_ticks_at_n(void **state) {
 
 /* --- replay --------------------------------------------------------------------------------------------------------- */
 
-static void test_gantt_has_totals_and_no_empty_lanes(void **state) {
-    (void)state;
+TEST_IN(programs, test_gantt_has_totals_and_no_empty_lanes) {
     assert_int_equal(program_run(&p, ON " --n=4 --gantt=%s", scratch_path("gantt.csv")), 0);
     char *svg = draw("gantt", "gantt.csv", "gantt.svg");
     expect_text(svg, ">DP: 180 ms<");
@@ -100,8 +91,7 @@ static void test_gantt_has_totals_and_no_empty_lanes(void **state) {
     free(svg);
 }
 
-static void test_memory_has_totals(void **state) {
-    (void)state;
+TEST_IN(programs, test_memory_has_totals) {
     assert_int_equal(program_run(&p, ON " --n=1,4 --out=%s", scratch_folder()), 0);
     char *svg = draw("memory", "replay_devices.csv", "memory.svg");
     expect_text(svg, "memory that a device holds [MiB]");
@@ -115,8 +105,7 @@ static void test_memory_has_totals(void **state) {
 }
 
 /* Filled circle, square, triangle. */
-static void test_each_n_has_a_marker(void **state) {
-    (void)state;
+TEST_IN(programs, test_each_n_has_a_marker) {
     assert_int_equal(program_run(&p, ON " --mode=ddp --n=2,3,4 --bucket-cap-mb=1,25 --out=%s", scratch_folder()), 0);
     char *svg = draw("overlap_bucket", "replay.csv", "overlap_bucket.svg");
     const char *const markers[] = {"'#gpPt6'", "'#gpPt4'", "'#gpPt8'"};
@@ -139,8 +128,7 @@ static const char *next_place(const char **at, const char *marker) {
 }
 
 /* DP and DDP that are equally fast stand side by side, and T1 is a line. */
-static void test_modes_stand_side_by_side(void **state) {
-    (void)state;
+TEST_IN(programs, test_modes_stand_side_by_side) {
     static const char csv[] =
         "model,mode,n,device,device_name,cpu,cores,date,oversubscribed,scaling,batch,per_device_batch,runs,steps,"
         "ideal_ms,step_ms,step_ms_min,step_ms_max,speedup,speedup_min,speedup_max\n"
@@ -166,8 +154,7 @@ static void test_modes_stand_side_by_side(void **state) {
 }
 
 /* Ticks have their unit, none is a power of ten; each algorithm is a line. */
-static void test_allreduce_ticks_and_lines(void **state) {
-    (void)state;
+TEST_IN(programs, test_allreduce_ticks_and_lines) {
     FILE *file = fopen(scratch_path("comm.csv"), "w");
     assert_non_null(file);
     fputs("library,backend,buffers,op,algorithm,n,bytes,dtype,reduce,runs,how,time_us,p10_us,p90_us,busbw_GBps,cores,"
@@ -197,19 +184,4 @@ static void test_allreduce_ticks_and_lines(void **state) {
         assert_non_null(memmem(line, 600, "<path", 5));
     }
     free(svg);
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_doubts_about_a_law),
-        WITH_PROGRAMS(test_ticks_at_n),
-        WITH_PROGRAMS(test_gantt_has_totals_and_no_empty_lanes),
-        WITH_PROGRAMS(test_memory_has_totals),
-        WITH_PROGRAMS(test_each_n_has_a_marker),
-        WITH_PROGRAMS(test_modes_stand_side_by_side),
-        WITH_PROGRAMS(test_allreduce_ticks_and_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* Options tell the truth: what a run says at its start is what it then does, and what it says of its steps is so. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +8,8 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static program p;
 
@@ -40,8 +32,7 @@ static double number(const cJSON *object, const char *name) { return cJSON_GetNu
 /* --- the lines at the start --------------------------------------------------------------------------------------- */
 
 /* data/digits has 1500 training samples. */
-static void a_run_says_what_its_options_come_to(void **state) {
-    (void)state;
+TEST_IN(programs, a_run_says_what_its_options_come_to) {
     static const struct {
         const char *line, *said[4];
     } runs[] = {
@@ -134,8 +125,7 @@ static void expect_announced_bytes(const char *line, bool ranks) {
     free(text);
 }
 
-static void the_bytes_are_those_that_travel(void **state) {
-    (void)state;
+TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("dp_train --devices 2", false);
     expect_announced_bytes("dp_train --devices 2 --accumulate 4 --output-device 1 --precision fp16", false);
     expect_announced_bytes("dp_train --devices 3 --accumulate 3 --model mlp:784,20,10", false);
@@ -188,8 +178,7 @@ static void expect_skipped_steps(const char *program_line) {
     free(text);
 }
 
-static void each_step_says_what_became_of_it(void **state) {
-    (void)state;
+TEST_IN(programs, each_step_says_what_became_of_it) {
     expect_skipped_steps("dp_train --devices 2");
     expect_skipped_steps("ddp_train --spawn 2");
     expect_skipped_steps("ddp_train --spawn 2 --compress fp16");
@@ -197,8 +186,7 @@ static void each_step_says_what_became_of_it(void **state) {
 
 /* --- options without effect, and those that cannot be ------------------------------------------------------------- */
 
-static void options_without_effect_are_noted_once(void **state) {
-    (void)state;
+TEST_IN(programs, options_without_effect_are_noted_once) {
     static const char *const notes[] = {
         "--init-scale has no effect: ",      "--growth-interval has no effect: ",
         "--lr-min has no effect: ",          "--lr-decay has no effect: ",
@@ -221,8 +209,7 @@ static void options_without_effect_are_noted_once(void **state) {
 }
 
 /* One line, before anything is written or started. */
-static void options_that_cannot_be_are_refused(void **state) {
-    (void)state;
+TEST_IN(programs, options_that_cannot_be_are_refused) {
     static const struct {
         const char *line, *said;
     } cases[] = {
@@ -252,12 +239,5 @@ static void options_that_cannot_be_are_refused(void **state) {
 
 int main(void) {
     alarm(230);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_run_says_what_its_options_come_to, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(the_bytes_are_those_that_travel, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(each_step_says_what_became_of_it, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(options_without_effect_are_noted_once, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(options_that_cannot_be_are_refused, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("recipe options", tests, NULL, NULL);
+    return run_added_tests();
 }

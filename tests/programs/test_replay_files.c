@@ -1,11 +1,4 @@
 /* The files of replay as a user runs it: that they are the same twice, what they hold, and which ones it refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +7,9 @@
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define ON "replay --node=course --workload=course --precision=fp16 --replicate=copies"
 
 static program p;
@@ -33,8 +26,7 @@ static void expect_same_files(const char *one, const char *other) {
     free(other_text);
 }
 
-static void test_twice_gives_the_same_bytes(void **state) {
-    (void)state;
+TEST_IN(programs, test_twice_gives_the_same_bytes) {
     static const char *const names[] = {"replay.csv", "replay_devices.csv", "replay.json", "gantt.csv",
                                         "timeline.json"};
     for (int i = 0; i < 2; i++)
@@ -52,8 +44,7 @@ static void test_twice_gives_the_same_bytes(void **state) {
 }
 
 /* fit_tn reads what replay writes: T1 from the row of one device, three points more, and the finer law. */
-static void test_its_csv_is_fitted(void **state) {
-    (void)state;
+TEST_IN(programs, test_its_csv_is_fitted) {
     assert_int_equal(program_run(&p, ON " --batch=384 --out=%s", scratch_folder()), 0);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);
     program_expect_text(&p, "DP, course, 384 samples per step on every N: 4 points, replayed on course");
@@ -64,8 +55,7 @@ static void test_its_csv_is_fitted(void **state) {
 }
 
 /* A bar a line: of one lane they follow one another. Of several bucket sizes the first is drawn. */
-static void test_bars_of_a_lane_do_not_overlap(void **state) {
-    (void)state;
+TEST_IN(programs, test_bars_of_a_lane_do_not_overlap) {
     assert_int_equal(
         program_run(&p, ON " --batch=384 --n=4 --bucket-cap-mb=25,5 --gantt=%s", scratch_path("gantt.csv")), 0);
     size_t nbytes;
@@ -97,8 +87,7 @@ static void test_bars_of_a_lane_do_not_overlap(void **state) {
 }
 
 /* Each script draws from what replay wrote, and has nothing to say but the names of its files. */
-static void test_pictures_are_drawn(void **state) {
-    (void)state;
+TEST_IN(programs, test_pictures_are_drawn) {
     static const struct {
         const char *script, *data;
     } pictures[] = {{"replay_phases", "replay_devices.csv"},
@@ -131,8 +120,7 @@ static void test_pictures_are_drawn(void **state) {
 /* What a shell would take for quotes, commands and lines, and gnuplot for commands and escapes, is a folder's name. */
 #define ODD "a'$(touch${IFS}injected)'b\"`touch${IFS}injected`\\n\n|<touch<$c"
 
-static void test_odd_folders(void **state) {
-    (void)state;
+TEST_IN(programs, test_odd_folders) {
     char folder[400], one[450];
     snprintf(folder, sizeof folder, "%s/" ODD, scratch_folder());
     for (int odd = 0; odd < 2; odd++) {
@@ -152,8 +140,7 @@ static void test_odd_folders(void **state) {
 }
 
 /* Names that gnuplot would take for a program to start, relative to where it runs. */
-static void test_names_that_begin_like_pipes(void **state) {
-    (void)state;
+TEST_IN(programs, test_names_that_begin_like_pipes) {
     static const char *const names[] = {"<touch", "|touch", "~root", "$data", "-", "@x"};
     char here[400], script[500];
     assert_non_null(getcwd(here, sizeof here));
@@ -177,8 +164,7 @@ static void test_names_that_begin_like_pipes(void **state) {
 }
 
 /* gnuplot's ways to a shell. */
-static void test_no_script_calls_a_shell(void **state) {
-    (void)state;
+TEST_IN(programs, test_no_script_calls_a_shell) {
     static const char *const ways[] = {"system(", "\"<", "'<", "`", "\n!", "shell"};
     DIR *plots = opendir("plots");
     assert_non_null(plots);
@@ -204,8 +190,7 @@ static void expect_failure(const char *text, const char *line) {
         fail_msg("%s: status %d, and it said: %s%s", line, status, p.out_text, p.err_text);
 }
 
-static void test_bad_files(void **state) {
-    (void)state;
+TEST_IN(programs, test_bad_files) {
     char line[400];
     expect_failure("no-such-node", "replay --node=no-such-node --workload=course --batch=8");
     expect_failure("no-such-network", "replay --node=course --workload=no-such-network --batch=8");
@@ -236,8 +221,7 @@ static void test_bad_files(void **state) {
 }
 
 /* In one line, before anything is written. */
-static void test_wrong_usage(void **state) {
-    (void)state;
+TEST_IN(programs, test_wrong_usage) {
     static const char *const lines[] = {"replay",
                                         "replay --node=course",
                                         "replay --workload=course --batch=8",
@@ -277,21 +261,4 @@ static void test_wrong_usage(void **state) {
     }
     assert_int_equal(program_run(&p, "replay --help"), 0);
     program_expect_text(&p, "--calibrate-t1=MS");
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_twice_gives_the_same_bytes),
-        WITH_PROGRAMS(test_its_csv_is_fitted),
-        WITH_PROGRAMS(test_bars_of_a_lane_do_not_overlap),
-        WITH_PROGRAMS(test_pictures_are_drawn),
-        WITH_PROGRAMS(test_odd_folders),
-        WITH_PROGRAMS(test_names_that_begin_like_pipes),
-        WITH_PROGRAMS(test_no_script_calls_a_shell),
-        WITH_PROGRAMS(test_bad_files),
-        WITH_PROGRAMS(test_wrong_usage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

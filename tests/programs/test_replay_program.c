@@ -1,12 +1,5 @@
 /* replay as a user runs it: what its figures have to add up to whatever they are, and a real run's trace. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,9 +7,9 @@
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define ON "replay --node=course --workload=course --precision=fp16 --replicate=copies"
 
 static program p;
@@ -112,8 +105,7 @@ static void expect_row_adds_up(const cJSON *row, double t1_ms, bool weak) {
                     1e-9 * (1 + number(mean, figures[i])));
 }
 
-static void test_figures_add_up(void **state) {
-    (void)state;
+TEST_IN(programs, test_figures_add_up) {
     cJSON *result = replay(ON " --batch=384 --n=4,1,2,2");
     const cJSON *t1 = find_row(result, "single", 1, 0);
     double t1_ms = number(t1, "step_ms");
@@ -132,8 +124,7 @@ static void test_figures_add_up(void **state) {
     program_expect_text(&p, "DDP: replayed on course (figures from its file)");
 }
 
-static void test_weak_scaling(void **state) {
-    (void)state;
+TEST_IN(programs, test_weak_scaling) {
     cJSON *result = replay(ON " --per-device-batch=96 --n=1,4");
     double t1_ms = number(find_row(result, "single", 1, 0), "step_ms");
     expect_row_adds_up(find_row(result, "DP", 4, 0), t1_ms, true);
@@ -148,8 +139,7 @@ static void test_weak_scaling(void **state) {
 /* --- options ----------------------------------------------------------------------------------------------------- */
 
 /* Each option reaches what it is meant for: the direction is known, whatever the node's figures are. */
-static void test_options_do_what_they_say(void **state) {
-    (void)state;
+TEST_IN(programs, test_options_do_what_they_say) {
     double ddp = step_ms(ON " --batch=64 --n=8 --mode=ddp", "DDP", 8),
            dp = step_ms(ON " --batch=64 --n=8 --mode=dp", "DP", 8);
     assert_true(step_ms(ON " --batch=64 --n=8 --mode=ddp --no-overlap", "DDP", 8) > ddp);
@@ -174,8 +164,7 @@ static void test_options_do_what_they_say(void **state) {
     program_expect_text(&p, ", which is far from 1: is it a time of this node");
 }
 
-static void test_bucket_sizes_are_rows(void **state) {
-    (void)state;
+TEST_IN(programs, test_bucket_sizes_are_rows) {
     cJSON *result = replay(ON " --batch=64 --n=2,8 --mode=ddp --bucket-cap-mb=0.5,5,100");
     static const double caps[] = {0.5, 5, 100};
     for (int i = 0; i < 3; i++) expect_near(number(find_row(result, "DDP", 8, i), "bucket_cap_mb"), caps[i], 0);
@@ -186,8 +175,7 @@ static void test_bucket_sizes_are_rows(void **state) {
 }
 
 /* A device of the node has 16 GiB. */
-static void test_memory_adds_up(void **state) {
-    (void)state;
+TEST_IN(programs, test_memory_adds_up) {
     cJSON *result = replay("replay --node=course --workload=bert-large --batch=32 --n=1,8 --mode=ddp");
     const cJSON *row = find_row(result, "DDP", 1, 0), *part;
     double all = number(row, "memory_bytes"), most = 16.0 * (1 << 30), sum = 0;
@@ -218,8 +206,7 @@ static const cJSON *figure(const cJSON *result, const char *name) { return cJSON
 
 /* Step times are what the simulation finds, and a busy machine may disturb those that were recorded: no bound on
  * them. */
-static void test_a_trace_as_it_was_recorded(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_trace_as_it_was_recorded) {
     cJSON *result = record_and_replay("--spawn=2");
     double recorded = number(figure(result, "compute_ms"), "recorded");
     assert_true(recorded > 0 && number(figure(result, "step_ms"), "recorded") > recorded);
@@ -238,8 +225,7 @@ static void test_a_trace_as_it_was_recorded(void **state) {
     cJSON_Delete(timeline);
 }
 
-static void test_the_trace_of_one_device_on_a_node(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_trace_of_one_device_on_a_node) {
     char line[300];
     cJSON *recorded = record_and_replay("");
     double kernels_ms = number(figure(recorded, "compute_ms"), "recorded"); /* an input: the same but for decimals */
@@ -271,8 +257,7 @@ static void test_the_trace_of_one_device_on_a_node(void **state) {
 /* --- defaults ---------------------------------------------------------------------------------------------------- */
 
 /* Those of a file; test_results.c has all that is said without any option. */
-static void test_options_go_before_the_files(void **state) {
-    (void)state;
+TEST_IN(programs, test_options_go_before_the_files) {
     cJSON *result = replay("replay --node=course --workload=course --n=8");
     double collectives_ms = number(find_row(result, "DP by collectives", 8, 0), "step_ms"),
            ddp_ms = number(find_row(result, "DDP", 8, 0), "step_ms");
@@ -283,20 +268,4 @@ static void test_options_go_before_the_files(void **state) {
     assert_true(step_ms("replay --node=course --workload=course --batch=768 --precision=fp32 --n=8 --mode=ddp", "DDP",
                         8) > 2 * ddp_ms);
     assert_null(strstr(p.out_text, "A step with DP and with DDP")); /* of one mode there is nothing to compare */
-}
-
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_figures_add_up),
-        WITH_PROGRAMS(test_weak_scaling),
-        WITH_PROGRAMS(test_options_do_what_they_say),
-        WITH_PROGRAMS(test_bucket_sizes_are_rows),
-        WITH_PROGRAMS(test_memory_adds_up),
-        WITH_PROGRAMS(test_a_trace_as_it_was_recorded),
-        WITH_PROGRAMS(test_the_trace_of_one_device_on_a_node),
-        WITH_PROGRAMS(test_options_go_before_the_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,13 @@
 /* --resident-batches: the first batches stay on the devices and are used in turn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/programs/resident_runs.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define SMALL "--model mlp:784,16,10 --batch-size 500 --quiet"
 
 static program p;
@@ -23,8 +16,7 @@ static void expect_run(const char *line, int status) {
     if (program_run(&p, "%s", line) != status) fail_msg("%s: status %d, stderr: %s", line, p.status, p.err_text);
 }
 
-static void as_on_data_that_holds_only_these(void **state) {
-    (void)state;
+TEST_IN(programs, as_on_data_that_holds_only_these) {
     static const char *const lines[] = {"dp_train --single", "dp_train --devices 2", "ddp_train --spawn 2",
                                         "LS_CPU_STREAMS=shuffle:3 dp_train --devices 2 --output-device 1",
                                         "ddp_train --spawn 3 --shard contiguous"};
@@ -34,8 +26,7 @@ static void as_on_data_that_holds_only_these(void **state) {
     }
 }
 
-static void the_run_says_so(void **state) {
-    (void)state;
+TEST_IN(programs, the_run_says_so) {
     expect_run("dp_train --single --model mlp:784,16,10 --batch-size 500 --steps 9 --resident-batches 1 --summary -",
                0);
     program_expect_text(&p,
@@ -52,14 +43,12 @@ static void the_run_says_so(void **state) {
 }
 
 /* Nothing is computed; what would lie on the devices is counted. */
-static void meta_devices_keep_them_too(void **state) {
-    (void)state;
+TEST_IN(programs, meta_devices_keep_them_too) {
     expect_run("dp_train --device-kind meta --devices 2 " SMALL " --steps 9 --resident-batches 2", 0);
     expect_run("ddp_train --device-kind meta --spawn 2 " SMALL " --steps 9 --resident-batches 2", 0);
 }
 
-static void what_does_not_go_together_is_refused(void **state) {
-    (void)state;
+TEST_IN(programs, what_does_not_go_together_is_refused) {
     static const struct {
         const char *line, *text;
     } cases[] = {
@@ -80,14 +69,4 @@ static void what_does_not_go_together_is_refused(void **state) {
         if (!strstr(p.err_text, cases[i].text) || count_lines(p.err_text) != 1 || p.out_text[0] != '\0')
             fail_msg("%s: stdout '%s', stderr '%s'", cases[i].line, p.out_text, p.err_text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(as_on_data_that_holds_only_these, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(the_run_says_so, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(meta_devices_keep_them_too, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(what_does_not_go_together_is_refused, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("resident batches", tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* --save, --save-every and --resume as users run them: a run that was ended and resumed has the bits of one that was
  * not, in every mode. (One device, and each recipe: tests/checkpoint/test_checkpoint_resume.c.) */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
@@ -64,8 +58,7 @@ static void expect_same_run(const char *line, int steps, int end) {
     free(then);
 }
 
-static void test_dp(void **state) {
-    (void)state;
+TEST_IN(programs, test_dp) {
     expect_same_run("dp_train --devices 2 " SMALL, 7, 3);
     expect_same_run("dp_train --devices 2 --sync-bn " SOME_CONVNET, 4, 2);
     expect_same_run("dp_train --devices 2 --precision fp16 --growth-interval 3 --accumulate 2 " SMALL, 7, 4);
@@ -73,8 +66,7 @@ static void test_dp(void **state) {
 
 /* With three ranks and the ring it matters which gradients share a bucket, and that all but the first reduction
  * divide. */
-static void test_ddp(void **state) {
-    (void)state;
+TEST_IN(programs, test_ddp) {
     expect_same_run("ddp_train --spawn 3 --allreduce ring --bucket-cap-mb 0.01 " SMALL, 7, 1);
     expect_same_run("ddp_train --spawn 3 --allreduce ring " SOME_CONVNET, 4, 2);
     expect_same_run("ddp_train --spawn 2 --sync-bn --shard contiguous " SOME_CONVNET, 4, 2);
@@ -82,8 +74,7 @@ static void test_ddp(void **state) {
 }
 
 /* At an epoch's end, by --epochs, with the accuracy of every epoch. */
-static void test_epochs(void **state) {
-    (void)state;
+TEST_IN(programs, test_epochs) {
     static const char *const line = "ddp_train --spawn 2 --model mlp:784,16,10 --batch-size 300 --lr-schedule step "
                                     "--lr-decay-epochs 2";
     static program whole, half, rest;
@@ -113,8 +104,7 @@ static void test_epochs(void **state) {
 }
 
 /* Another number of devices, another mode: it goes on, and rank 0 says what is different. */
-static void test_other_devices(void **state) {
-    (void)state;
+TEST_IN(programs, test_other_devices) {
     static const char *const goes_on[] = {"ddp_train --spawn 3 ", "dp_train --single ", "dp_train --devices 3 ",
                                           "ddp_train --spawn 2 --seed 5 "};
     static const char *const noted[] = {"number of devices 3 (was 2)",
@@ -132,8 +122,7 @@ static void test_other_devices(void **state) {
 }
 
 /* Whatever is wrong with it is said in one line, before ranks are started, and nothing is written. */
-static void test_refusals(void **state) {
-    (void)state;
+TEST_IN(programs, test_refusals) {
     static const struct {
         const char *options, *words;
     } rows[] = {
@@ -154,15 +143,4 @@ static void test_refusals(void **state) {
             fail_msg("%s %s: %s", programs[i % 2], rows[i / 2].options, p.err_text);
         assert_int_equal(scratch_file_count(), files);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_dp, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ddp, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_epochs, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_other_devices, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }

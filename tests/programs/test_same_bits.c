@@ -1,16 +1,10 @@
 /* What `ddp_train --help` says of --shard: when DDP's weights have DataParallel's bits, and when not. And the line with
  * the hash says so where the shards alone already make them differ. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 #define HINT " (strided; dp_train's bits need --shard contiguous)\n"
@@ -42,14 +36,12 @@ static void expect_row(const struct row *row) {
     if ((strcmp(dp, ddp) == 0) != row->same) fail_msg("%s %s: %s, and DP has %s", line, row->both, ddp, dp);
 }
 
-static void test_as_they_come(void **state) {
-    (void)state;
+TEST_IN(programs, test_as_they_come) {
     expect_row(&(struct row){2, "", "", false});
     expect_row(&(struct row){2, "", "--shard contiguous", true});
 }
 
-static void test_what_matters(void **state) {
-    (void)state;
+TEST_IN(programs, test_what_matters) {
     static const struct row rows[] = {
         {4, "", "--shard contiguous", true},
         {4, "", "--shard contiguous --allreduce direct", true},
@@ -70,19 +62,9 @@ static void test_what_matters(void **state) {
 }
 
 /* There is nothing to say where one rank has every sample, and nothing to advise where a stream has only one way. */
-static void test_no_hint(void **state) {
-    (void)state;
+TEST_IN(programs, test_no_hint) {
     char hash[PROGRAM_HASH + 1];
     assert_false(run("ddp_train", "", hash));
     assert_false(run("ddp_train --spawn 2 --data stream:data/digits --join", "--no-shuffle", hash));
     assert_true(run("ddprun --nproc-per-node 2 ddp_train", "", hash));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_as_they_come, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_what_matters, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_no_hint, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("same bits", tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* --no-set-epoch: every epoch has the first one's order, in both modes, in one run and over a checkpoint. A learning
  * rate of 0 makes the losses a picture of the order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 #define SMALL "--model mlp:784,16,10 --batch-size 300 --optimizer sgd --lr 0 --no-evaluate "
@@ -39,8 +33,7 @@ static const char *const modes[] = {"dp_train --single", "dp_train --devices 2",
                                     "ddp_train --spawn 2 --shard contiguous"};
 enum { MODES = sizeof modes / sizeof *modes };
 
-static void test_orders(void **state) {
-    (void)state;
+TEST_IN(programs, test_orders) {
     static const char announced[] = ", in the same order each epoch; 10 steps in all\n";
     for (int m = 0; m < MODES; m++) {
         char *good = losses(modes[m], "--epochs 2"), *bad = NULL;
@@ -60,8 +53,7 @@ static void test_orders(void **state) {
 }
 
 /* Broken off in the second epoch; and what a resumed run says if it remembers again. */
-static void test_resumed(void **state) {
-    (void)state;
+TEST_IN(programs, test_resumed) {
     char options[700];
     char *whole = losses(modes[2], "--steps 10 --no-set-epoch");
     snprintf(options, sizeof options, "--steps 7 --no-set-epoch --save %s", scratch_path("part"));
@@ -79,18 +71,8 @@ static void test_resumed(void **state) {
     free(other);
 }
 
-static void test_idle(void **state) {
-    (void)state;
+TEST_IN(programs, test_idle) {
     free(losses("dp_train --single", "--steps 1 --no-shuffle --no-set-epoch"));
     assert_string_equal(p.err_text, "dp_train: --no-set-epoch has no effect: the samples keep one order anyway\n");
     assert_null(strstr(p.out_text, "in the same order"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_orders, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_resumed, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_idle, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("sample order", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* What a checkpoint survives: kills at any moment, full disks, folders that go. The one that was there before stays,
  * whole, and nothing lies beside it. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,6 +16,7 @@
 #include "common/base/random.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
 #include "tests/train/small_run.h"
@@ -63,8 +57,7 @@ static int expect_little_else(void) {
     return left;
 }
 
-static void test_a_hundred_kills_while_saving(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_hundred_kills_while_saving) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options); /* whose streams have no threads, which a fork would not have */
     r.checkpointed.options = &r.options;
@@ -106,8 +99,7 @@ static bool has_saved_beyond(int64_t step) {
 }
 
 /* Each run goes on from what the one before had saved when it was killed. */
-static void test_runs_that_are_killed_get_on(void **state) {
-    (void)state;
+TEST_IN(programs, test_runs_that_are_killed_get_on) {
     static program p;
     char resume[700] = "";
     int64_t step = 0;
@@ -160,8 +152,7 @@ static void expect_no_room(const char *name, const char *words) {
     assert_int_equal(scratch_file_count(), files);
 }
 
-static void test_a_limit_on_files(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_limit_on_files) {
     struct rlimit before, limit;
     save_one("checkpoint");
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -173,8 +164,7 @@ static void test_a_limit_on_files(void **state) {
 }
 
 /* A disk of which one checkpoint takes more than half: seen by this process and its programs alone. */
-static void test_a_full_disk(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_full_disk) {
     const char *disk = scratch_path("disk");
     assert_int_equal(mkdir(disk, 0755), 0);
     bool mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -190,8 +180,7 @@ static void test_a_full_disk(void **state) {
 
 /* --- places ------------------------------------------------------------------------------------------------------ */
 
-static void test_places_that_cannot_be_written_are_refused_first(void **state) {
-    (void)state;
+TEST_IN(programs, test_places_that_cannot_be_written_are_refused_first) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static const char *const places[] = {"--save %s/no/such/folder", "--save %s", "--save %s/x --save-weights %s/no/x"};
     static program p;
@@ -207,8 +196,7 @@ static void test_places_that_cannot_be_written_are_refused_first(void **state) {
 }
 
 /* The folder goes while the ranks train: rank 0 says so, and the others end with it, long before their deadline. */
-static void test_ranks_end_together(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_end_together) {
     static program p;
     assert_int_equal(mkdir(scratch_path("folder"), 0755), 0);
     program_start(&p, "ddp_train --spawn 3 " ENDLESS " --timeout 50 --save %s --save-every 1",
@@ -227,17 +215,4 @@ static void test_ranks_end_together(void **state) {
     assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
     assert_int_equal(unlink(scratch_path("elsewhere/checkpoint")), 0);
     assert_int_equal(rmdir(scratch_path("elsewhere")), 0); /* nothing lies beside it */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_hundred_kills_while_saving, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_runs_that_are_killed_get_on, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_limit_on_files, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_places_that_cannot_be_written_are_refused_first, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_end_together, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_full_disk, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("save_faults", tests, NULL, NULL);
 }

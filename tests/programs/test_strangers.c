@@ -1,13 +1,6 @@
 /* A job of hand-started ranks under attack, by another user where the test can become one: it trains as if nobody were
  * there, and ranks of other jobs are refused by name. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,6 +17,7 @@
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_protocol.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 enum { IDLE = 300, NOBODY = 65534 };
@@ -178,13 +172,9 @@ static void train_beside_strangers(bool as_nobody) {
     assert_string_equal(hash, expected);
 }
 
-static void test_strangers_of_the_same_user(void **state) {
-    (void)state;
-    train_beside_strangers(false);
-}
+TEST_IN(programs, test_strangers_of_the_same_user) { train_beside_strangers(false); }
 
-static void test_strangers_of_another_user(void **state) {
-    (void)state;
+TEST_IN(programs, test_strangers_of_another_user) {
     if (geteuid() != 0) { /* only root can become somebody else; the test above needs nobody else */
         print_message("not root: no other user to be\n");
         skip();
@@ -205,8 +195,7 @@ static program *await_either(program *left, program *right) {
 
 /* Ranks that nobody gave a token or a name are still told apart by their numbers. The job needs a third rank, which
  * comes when one of two ranks 1 has been refused. */
-static void test_a_second_rank_1(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_second_rank_1) {
     static program ranks[3], twin;
     int port = free_port();
     start_rank(&ranks[0], 0, 3, port, "A=0");
@@ -221,13 +210,4 @@ static void test_a_second_rank_1(void **state) {
     if (count_lines(ranks[0].err_text) != 1 ||
         !strstr(ranks[0].err_text, "any user of this machine can reach this job"))
         fail_msg("rank 0 does not say that it has no secret: %s", ranks[0].err_text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_strangers_of_the_same_user, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_strangers_of_another_user, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_second_rank_1, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("strangers", tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* Training on a stream, and data that turns out to be bad in the middle of a run. data/digits has 1500 training
  * samples. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/cores.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -28,8 +22,7 @@ static void weights_of(const char *line, char hash[17]) {
         fail_msg("%s: no weights in %s", line, p.out_text);
 }
 
-static void test_one_rank_sees_the_files_order(void **state) {
-    (void)state;
+TEST_IN(programs, test_one_rank_sees_the_files_order) {
     static const char *const lines[] = {
         "dp_train --single --epochs 2 --data stream:data/digits --no-shuffle --workers 0",
         "dp_train --single --epochs 2 --data stream:data/digits --no-shuffle",
@@ -44,8 +37,7 @@ static void test_one_rank_sees_the_files_order(void **state) {
     }
 }
 
-static void test_ranks_and_workers_share_a_stream(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_and_workers_share_a_stream) {
     char line[200], first[17], again[17], reference[17] = "";
     for (int workers = 1; workers <= 3; workers += 2) {
         bool warned = workers > 1 && 3 * workers > ls_usable_cores();
@@ -63,8 +55,7 @@ static void test_ranks_and_workers_share_a_stream(void **state) {
     }
 }
 
-static void test_ranks_that_do_not_join_are_refused(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_that_do_not_join_are_refused) {
     expect_status(1, "ddp_train --spawn 2 --data stream:data/digits --steps 3");
     assert_string_equal(p.out_text, "");
     assert_int_equal(count_lines(p.err_text), 1);
@@ -85,8 +76,7 @@ static void write_truncated_folder(void) {
 }
 
 /* Sample 70 of one share in order is in batch 7 of 10 each; of two shares, in batch 3 of theirs, the sixth of both. */
-static void test_bad_data_ends_the_run_at_its_batch(void **state) {
-    (void)state;
+TEST_IN(programs, test_bad_data_ends_the_run_at_its_batch) {
     static const struct {
         const char *options, *place;
     } rows[] = {{"--workers 0", "loader, epoch 0, batch 7: "},
@@ -106,15 +96,4 @@ static void test_bad_data_ends_the_run_at_its_batch(void **state) {
              scratch_folder());
     expect_status(1, line);
     assert_non_null(strstr(p.err_text, "it ends within sample 70 of 100"));
-}
-
-int main(void) {
-#define WITH_PROGRAMS(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_PROGRAMS(test_one_rank_sees_the_files_order),
-        WITH_PROGRAMS(test_ranks_and_workers_share_a_stream),
-        WITH_PROGRAMS(test_ranks_that_do_not_join_are_refused),
-        WITH_PROGRAMS(test_bad_data_ends_the_run_at_its_batch),
-    };
-    return cmocka_run_group_tests_name("stream_runs", tests, NULL, NULL);
 }

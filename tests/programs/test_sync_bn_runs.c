@@ -1,19 +1,13 @@
 /* --sync-bn as users meet it: the same numbers from both programs, a note where it has no effect, and an end where a
  * rank has one. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 static program p;
@@ -31,8 +25,7 @@ static void weights_of(const char *line, char weights[17]) {
 }
 
 /* 21 batches of 70, cut 18 18 18 16, then one of 30, cut 8 8 8 6. */
-static void test_both_programs_come_to_the_same_weights(void **state) {
-    (void)state;
+TEST_IN(programs, test_both_programs_come_to_the_same_weights) {
     char dp[17], ddp[17], apart[17];
     static const char options[] = "--model convnet --optimizer sgd --lr 0.05 --batch-size 70 --steps 24 --no-evaluate";
     char line[300];
@@ -46,8 +39,7 @@ static void test_both_programs_come_to_the_same_weights(void **state) {
     assert_string_not_equal(dp, apart);
 }
 
-static void test_a_model_without_batch_norm_gets_a_note(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_model_without_batch_norm_gets_a_note) {
     static const char *const lines[] = {"dp_train --devices 2", "ddp_train --spawn 2", "dp_train --single"};
     char line[200];
     for (size_t i = 0; i < 3; i++) {
@@ -62,8 +54,7 @@ static void test_a_model_without_batch_norm_gets_a_note(void **state) {
     }
 }
 
-static void test_one_device_trains_as_without_it(void **state) {
-    (void)state;
+TEST_IN(programs, test_one_device_trains_as_without_it) {
     char with[17], without[17];
     weights_of("dp_train --single --model convnet --steps 2 --no-evaluate", without);
     static const char *const lines[] = {"dp_train --single", "dp_train --devices 1", "ddp_train"};
@@ -77,8 +68,7 @@ static void test_one_device_trains_as_without_it(void **state) {
 }
 
 /* Wherever it is at that moment: in a bucket, or in batch norm. */
-static void test_a_lost_rank_ends_the_job(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_lost_rank_ends_the_job) {
     for (int i = 0; i < 4; i++) {
         program_start(&p, "ddp_train --spawn 3 --sync-bn --model convnet --steps 100000 --batch-size 96 --no-evaluate");
         program_await(&p, "\n");
@@ -90,16 +80,4 @@ static void test_a_lost_rank_ends_the_job(void **state) {
         assert_non_null(strstr(p.err_text, "was ended by signal 9"));
         programs_await_orphans();
     }
-}
-
-#define with_programs(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        with_programs(test_both_programs_come_to_the_same_weights),
-        with_programs(test_a_model_without_batch_norm_gets_a_note),
-        with_programs(test_one_device_trains_as_without_it),
-        with_programs(test_a_lost_rank_ends_the_job),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* --trace: what both programs leave in the folder, read back as replay reads it. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +7,7 @@
 
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 #include "tests/trace/happens_before.h"
@@ -56,8 +50,7 @@ static void expect_steps(const ls_trace *trace, int first, int count) {
 
 /* --- what is in it ------------------------------------------------------------------------------------------------ */
 
-static void test_data_parallel(void **state) {
-    (void)state;
+TEST_IN(programs, test_data_parallel) {
     expect_success(program_run(&p,
                                "dp_train " SMALL " --devices 2 --steps 16 --optimizer sgd --trace %s --trace-steps 3",
                                scratch_path("dp")));
@@ -87,8 +80,7 @@ static void test_data_parallel(void **state) {
 
 /* What the ranks do apart meets in the all-reduces: an optimizer's work on one rank comes behind the other's
  * gradients. */
-static void test_ranks_meet(void **state) {
-    (void)state;
+TEST_IN(programs, test_ranks_meet) {
     expect_success(program_run(&p,
                                "ddp_train " SMALL
                                " --spawn 2 --steps 16 --bucket-cap-mb 0.001 --no-overlap --allreduce ring "
@@ -134,8 +126,7 @@ static void test_ranks_meet(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_streams_of_their_own(void **state) {
-    (void)state;
+TEST_IN(programs, test_streams_of_their_own) {
     const char *const modes[] = {"threads", "shuffle:3"};
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
         expect_success(program_run(&p, "LS_CPU_STREAMS=%s dp_train " SMALL " --devices 2 --steps 13 --trace %s",
@@ -149,8 +140,7 @@ static void test_streams_of_their_own(void **state) {
 
 /* --- which steps ------------------------------------------------------------------------------------------------- */
 
-static void test_short_run_is_recorded_from_its_beginning(void **state) {
-    (void)state;
+TEST_IN(programs, test_short_run_is_recorded_from_its_beginning) {
     expect_success(program_run(&p, "dp_train --single " SMALL " --steps 4 --trace %s", scratch_path("short")));
     assert_non_null(strstr(p.out_text, "4 steps from step 0 on"));
     ls_trace *trace = read_trace("short");
@@ -161,8 +151,7 @@ static void test_short_run_is_recorded_from_its_beginning(void **state) {
 }
 
 /* An epoch of 24 steps ends in it, and is evaluated there: outside of any step. */
-static void test_what_lies_between_steps(void **state) {
-    (void)state;
+TEST_IN(programs, test_what_lies_between_steps) {
     expect_success(program_run(&p, "ddp_train --spawn 2 --model mlp:784,16,10 --steps 60 --trace %s --trace-steps 40",
                                scratch_path("epochs")));
     ls_trace *trace = read_trace("epochs");
@@ -178,8 +167,7 @@ static const char *weights_of(char *text) {
     return weights;
 }
 
-static void test_recording_changes_nothing(void **state) {
-    (void)state;
+TEST_IN(programs, test_recording_changes_nothing) {
     static char without[PROGRAM_TEXT_CAPACITY];
     expect_success(program_run(&p, "ddp_train " SMALL " --spawn 2 --steps 20"));
     strcpy(without, weights_of(p.out_text));
@@ -193,8 +181,7 @@ static void test_recording_changes_nothing(void **state) {
 
 /* --- the folder -------------------------------------------------------------------------------------------------- */
 
-static void test_an_earlier_trace_is_replaced(void **state) {
-    (void)state;
+TEST_IN(programs, test_an_earlier_trace_is_replaced) {
     const char *folder = scratch_path("again");
     expect_success(program_run(&p, "ddp_train " SMALL " --spawn 3 --batch-size 66 --steps 3 --trace %s", folder));
     assert_true(is_there("again/rank_2.json"));
@@ -213,8 +200,7 @@ static void expect_refusal(const char *what) {
     assert_null(strstr(p.out_text, "final loss"));
 }
 
-static void test_a_folder_that_cannot_be(void **state) {
-    (void)state;
+TEST_IN(programs, test_a_folder_that_cannot_be) {
     scratch_write("file", "x", 1);
     const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
@@ -230,8 +216,7 @@ static void test_a_folder_that_cannot_be(void **state) {
     }
 }
 
-static void test_files_of_others_stay(void **state) {
-    (void)state;
+TEST_IN(programs, test_files_of_others_stay) {
     assert_int_equal(mkdir(scratch_path("theirs"), 0777), 0);
     scratch_write("theirs/merged.json", "{\"traceEvents\": []}\n", 20);
     assert_int_equal(program_run(&p, "ddp_train --spawn 2 " SMALL " --steps 3 --trace %s", scratch_path("theirs")), 1);
@@ -242,8 +227,7 @@ static void test_files_of_others_stay(void **state) {
 }
 
 /* Nothing is taken before there is something in its place. */
-static void test_an_earlier_trace_stays_where_none_follows(void **state) {
-    (void)state;
+TEST_IN(programs, test_an_earlier_trace_stays_where_none_follows) {
     const char *train = "dp_train " SMALL " --devices 2 --steps 12";
     expect_success(program_run(&p, "%s --trace %s", train, scratch_path("kept")));
     expect_success(program_run(&p, "%s --save %s", train, scratch_path("run.st")));
@@ -252,30 +236,10 @@ static void test_an_earlier_trace_stays_where_none_follows(void **state) {
     ls_trace_destroy(read_trace("kept"));
 }
 
-static void test_the_summary_stays_the_last_line(void **state) {
-    (void)state;
+TEST_IN(programs, test_the_summary_stays_the_last_line) {
     expect_success(
         program_run(&p, "dp_train " SMALL " --devices 2 --steps 12 --summary - --trace %s", scratch_path("summary")));
     p.out_text[strlen(p.out_text) - 1] = '\0';
     assert_non_null(strstr(strrchr(p.out_text, '\n'), "{\"summary\":"));
     assert_non_null(strstr(p.out_text, "trace: "));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_data_parallel, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_meet, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_streams_of_their_own, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_short_run_is_recorded_from_its_beginning, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_what_lies_between_steps, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_recording_changes_nothing, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_an_earlier_trace_is_replaced, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_files_of_others_stay, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(test_an_earlier_trace_stays_where_none_follows, programs_setup,
-                                        programs_teardown),
-        cmocka_unit_test_setup_teardown(test_the_summary_stays_the_last_line, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,13 @@
 /* ddp_train with ranks that do not all do the same: shards of unequal size, ranks that run out of samples, parameters
  * that nobody misses, and what --debug-ranks shows of them. data/digits has 1500 training samples: 7 ranks get 215 or
  * 214. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/program.h"
@@ -44,8 +38,7 @@ static size_t losses_of(const char *line, double losses[LOSSES_MAX]) {
 /* 107 samples a step on each rank: ranks 0 and 1 need three steps, the others two. */
 static const char *const uneven = "ddp_train --spawn 7 --uneven --batch-size 749 --model mlp:784,16,10";
 
-static void test_without_join_it_is_refused(void **state) {
-    (void)state;
+TEST_IN(programs, test_without_join_it_is_refused) {
     static const char *const more[] = {"", "--steps 2", "--epochs 3 --workers 0"};
     char line[300];
     for (size_t i = 0; i < 3; i++) {
@@ -62,8 +55,7 @@ static void test_without_join_it_is_refused(void **state) {
 }
 
 /* All ranks stay equal in every step (--debug-ranks would end the run), and evaluate what they have together. */
-static void test_with_join_it_trains(void **state) {
-    (void)state;
+TEST_IN(programs, test_with_join_it_trains) {
     static const char *const more[] = {"", "--join-divide active --optimizer sgd --momentum 0.9 --workers 0"};
     char line[400];
     double losses[LOSSES_MAX];
@@ -76,8 +68,7 @@ static void test_with_join_it_trains(void **state) {
 
 /* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one
  * device. */
-static void test_join_with_sync_bn(void **state) {
-    (void)state;
+TEST_IN(programs, test_join_with_sync_bn) {
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
     const char *options = "--batch-size 749 --steps 4 --model convnet";
     char line[400];
@@ -92,8 +83,7 @@ static void test_join_with_sync_bn(void **state) {
 }
 
 /* With a learning rate of 0 the losses say which samples there were: each once, whoever had it. */
-static void test_each_sample_counts_once(void **state) {
-    (void)state;
+TEST_IN(programs, test_each_sample_counts_once) {
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
     assert_int_equal(losses_of("dp_train --single --batch-size 1500 --epochs 1 --model mlp:784,16,10 --lr 0", whole),
                      1);
@@ -126,8 +116,7 @@ static void test_each_sample_counts_once(void **state) {
     }
 }
 
-static void test_join_throw(void **state) {
-    (void)state;
+TEST_IN(programs, test_join_throw) {
     char line[300];
     snprintf(line, sizeof line, "%s --join --join-throw --epochs 2 --save %s", uneven, scratch_path("weights"));
     expect_status(1, line);
@@ -146,8 +135,7 @@ static const char *weights_of(const char *out_text) {
 }
 
 /* A model that uses everything: the same weights, and the main rank says that it costs for nothing. */
-static void test_find_unused(void **state) {
-    (void)state;
+TEST_IN(programs, test_find_unused) {
     static program plain;
     const char *options = "--spawn 2 --steps 12 --model mlp:784,16,10";
     assert_int_equal(program_run(&plain, "ddp_train %s", options), 0);
@@ -172,8 +160,7 @@ static bool same_tensor(struct content *left, struct content *right, const char 
 }
 
 /* A branch that no rank takes: refused by name, in the first step. */
-static void test_branch_is_refused(void **state) {
-    (void)state;
+TEST_IN(programs, test_branch_is_refused) {
     static const char names[] = "cannot finish: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 waits";
     expect_status(1, "ddp_train --model branched --steps 3");
     assert_int_equal(count_text(p.err_text, names), 1);
@@ -184,8 +171,7 @@ static void test_branch_is_refused(void **state) {
 
 /* PyTorch leaves a gradient of None alone, weight decay included. DataParallel on several devices has a gradient of
  * zero for such a branch, which weight decay acts on (docs/pytorch.md#dataparallel). */
-static void test_branch_decays_in_data_parallel_only(void **state) {
-    (void)state;
+TEST_IN(programs, test_branch_decays_in_data_parallel_only) {
     static const struct {
         const char *line;
         bool left_alone;
@@ -213,8 +199,7 @@ static void test_branch_decays_in_data_parallel_only(void **state) {
 
 /* The one exception to "the same weights" (README.md#compare): the branch, and only with weight decay. A gradient of
  * zero changes no momentum, no moment and no norm. */
-static void test_branch_differs_by_decay_only(void **state) {
-    (void)state;
+TEST_IN(programs, test_branch_differs_by_decay_only) {
     static const struct {
         const char *options;
         bool same_branch;
@@ -269,15 +254,13 @@ static void expect_described(const char *line) {
     assert_int_equal(samples, SAMPLES);
 }
 
-static void test_each_rank_is_described(void **state) {
-    (void)state;
+TEST_IN(programs, test_each_rank_is_described) {
     expect_described("ddp_train --spawn 3 --debug-ranks --steps 2 --batch-size 96");
     expect_described("ddprun --nproc-per-node 3 ddp_train --debug-ranks --steps 2 --batch-size 96 --shard contiguous");
 }
 
 /* A rank that forgets to wait for the other ranks' gradients drifts away, which only --debug-ranks notices. */
-static void test_drifting_ranks_stop(void **state) {
-    (void)state;
+TEST_IN(programs, test_drifting_ranks_stop) {
     const char script[] = "[ $RANK = 1 ] && export LS_CPU_STREAMS=shuffle:1 LS_CPU_DROP_WAIT='bucket reduced'\n"
                           "exec \"$1\" --model mlp:784,32,10 --optimizer sgd --lr 0.1 --steps 6 --batch-size 60 $2\n";
     scratch_write("rank", script, sizeof script - 1);
@@ -288,24 +271,4 @@ static void test_drifting_ranks_stop(void **state) {
     assert_non_null(strstr(p.err_text,
                            ", fc1.weight (100352 bytes) is not the same everywhere: other bits than on rank 0 "
                            "on rank 1\n"));
-}
-
-#define PROGRAM_TEST(test) cmocka_unit_test_setup_teardown(test, programs_setup, programs_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PROGRAM_TEST(test_without_join_it_is_refused),
-        PROGRAM_TEST(test_with_join_it_trains),
-        PROGRAM_TEST(test_join_with_sync_bn),
-        PROGRAM_TEST(test_each_sample_counts_once),
-        PROGRAM_TEST(test_join_throw),
-        PROGRAM_TEST(test_branch_is_refused),
-        PROGRAM_TEST(test_branch_decays_in_data_parallel_only),
-        PROGRAM_TEST(test_branch_differs_by_decay_only),
-
-        PROGRAM_TEST(test_find_unused),
-        PROGRAM_TEST(test_each_rank_is_described),
-        PROGRAM_TEST(test_drifting_ranks_stop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

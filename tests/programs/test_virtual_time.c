@@ -1,21 +1,13 @@
 /* --virtual-time: devices that take turns on one core come to the same weights, and their trace says what each
  * needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 enum { DEVICES = 3 };
 
@@ -44,8 +36,7 @@ static void add_up_kernels(double us[DEVICES]) {
 
 #define RUN " --device-kind cpu --model convnet --steps 14 --no-evaluate --quiet"
 
-static void the_same_weights_and_each_devices_own_time(void **state) {
-    (void)state;
+TEST_IN(programs, the_same_weights_and_each_devices_own_time) {
     static const char *const runs[] = {"dp_train --devices 3 --batch-size 48" RUN,
                                        "ddp_train --spawn 3 --batch-size 48 --no-overlap" RUN,
                                        "ddp_train --spawn 3 --batch-size 48" RUN};
@@ -73,8 +64,7 @@ static void the_same_weights_and_each_devices_own_time(void **state) {
     }
 }
 
-static void all_ranks_share_one_core(void **state) {
-    (void)state;
+TEST_IN(programs, all_ranks_share_one_core) {
     char line[256];
     snprintf(line, sizeof line,
              "ddp_train --spawn 2 --device-kind cpu --steps 2 --no-evaluate --debug-ranks --virtual-time --trace %s",
@@ -90,8 +80,7 @@ static void all_ranks_share_one_core(void **state) {
     assert_int_equal(core[0], core[1]);
 }
 
-static void the_summary_says_so(void **state) {
-    (void)state;
+TEST_IN(programs, the_summary_says_so) {
     char line[256];
     snprintf(line, sizeof line, "dp_train --devices 2 --steps 12 --summary - --virtual-time --trace %s",
              scratch_folder());
@@ -100,8 +89,7 @@ static void the_summary_says_so(void **state) {
     assert_non_null(strstr(p.out_text, "\"streams\":\"inline\""));
 }
 
-static void what_does_not_go_with_it_is_refused(void **state) {
-    (void)state;
+TEST_IN(programs, what_does_not_go_with_it_is_refused) {
     static const struct {
         const char *line, *text;
     } cases[] = {
@@ -116,14 +104,4 @@ static void what_does_not_go_with_it_is_refused(void **state) {
         if (p.status != 2 || !strstr(p.err_text, cases[i].text) || count_lines(p.err_text) != 1)
             fail_msg("%s: status %d, stderr: %s", cases[i].line, p.status, p.err_text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_same_weights_and_each_devices_own_time, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(all_ranks_share_one_core, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(the_summary_says_so, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(what_does_not_go_with_it_is_refused, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("virtual time", tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 #include "tests/replay/accounts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/base/test.h"
 
 struct ls_account *account_of(const struct scene *s) {
     struct ls_account *account;

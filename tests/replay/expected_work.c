@@ -1,11 +1,6 @@
 #include "tests/replay/expected_work.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/base/test.h"
 
 void expect_work(const ls_workload *w, const struct ls_work *expected, int count) {
     assert_int_equal(w->work_count, count);

@@ -1,16 +1,11 @@
 #include "tests/replay/golden_steps.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/base/test.h"
 
 #define MIB 1048576.0
 

@@ -1,17 +1,11 @@
 #include "tests/replay/model_work.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/nn/layer.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 static ls_status note_ready(void *context, size_t parameter) {

@@ -1,16 +1,10 @@
 #include "tests/replay/node_text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "tests/base/test.h"
 
 char node_message[2048];
 

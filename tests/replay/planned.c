@@ -1,17 +1,11 @@
 #include "tests/replay/planned.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "labs/replay/record/record.h"
+#include "tests/base/test.h"
 #include "tests/trace/happens_before.h"
 
 static ls_node *make_node(int devices, double GBps) {

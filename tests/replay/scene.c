@@ -1,18 +1,12 @@
 #include "tests/replay/scene.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 void scene_begin(struct scene *scene) {
     *scene = (struct scene){.step = LS_NONE};

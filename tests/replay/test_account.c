@@ -1,16 +1,10 @@
 /* account: where time went, against sums worked out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "labs/replay/engine/account.h"
+#include "tests/base/test.h"
 #include "tests/replay/accounts.h"
 #include "tests/replay/improvise.h"
 
@@ -21,8 +15,7 @@ static double phase_us(const struct ls_account *account, int place, const char *
     return NAN;
 }
 
-static void each_moment_belongs_to_one_of_four(void **state) {
-    (void)state;
+TEST(each_moment_belongs_to_one_of_four) {
     struct scene s;
     account_begin(&s, 0);
     account_add_step(&s);
@@ -52,8 +45,7 @@ static void each_moment_belongs_to_one_of_four(void **state) {
 }
 
 /* Of three steps one takes 81 us more: a kernel of 90 us, of which the step hides 9. */
-static void a_median_leaves_out_the_step_that_was_disturbed(void **state) {
-    (void)state;
+TEST(a_median_leaves_out_the_step_that_was_disturbed) {
     struct scene s;
     account_begin(&s, 0);
     for (int step = 0; step < 4; step++) {
@@ -70,8 +62,7 @@ static void a_median_leaves_out_the_step_that_was_disturbed(void **state) {
 }
 
 /* The first step, a longer one, does not count; figures are per step. */
-static void the_first_of_several_steps_does_not_count(void **state) {
-    (void)state;
+TEST(the_first_of_several_steps_does_not_count) {
     struct scene s;
     account_begin(&s, 10);
     scene_kernel(&s, 2, 100);
@@ -89,8 +80,7 @@ static void the_first_of_several_steps_does_not_count(void **state) {
 }
 
 /* What reaches over the beginning of the time that counts is cut off there: 6 of 10 us. */
-static void what_reaches_out_of_the_time_is_cut_off(void **state) {
-    (void)state;
+TEST(what_reaches_out_of_the_time_is_cut_off) {
     struct scene s;
     account_begin(&s, 0);
     scene_host(&s, 0, 4);
@@ -105,8 +95,7 @@ static void what_reaches_out_of_the_time_is_cut_off(void **state) {
     scene_end(&s);
 }
 
-static void without_steps_everything_counts(void **state) {
-    (void)state;
+TEST(without_steps_everything_counts) {
     struct scene s;
     account_begin(&s, LS_NONE);
     scene_host(&s, 0, 4);
@@ -123,8 +112,7 @@ static void without_steps_everything_counts(void **state) {
 
 /* Two steps count, in each 30000 bytes from device 0 to device 1 and 10000 back at the same time: 3 us of which 1
  * is of two copies. */
-static void copies_are_of_both_ends(void **state) {
-    (void)state;
+TEST(copies_are_of_both_ends) {
     for (int duplex = 0; duplex < 2; duplex++) {
         struct scene s;
         scene_begin(&s);
@@ -164,8 +152,7 @@ static void copies_are_of_both_ends(void **state) {
 }
 
 /* A host's 5 us with a kernel's 3 in them, then 4 of a copy within the host's memory. */
-static void kernels_are_before_hosts_and_copies_may_stay_there(void **state) {
-    (void)state;
+TEST(kernels_are_before_hosts_and_copies_may_stay_there) {
     struct scene s;
     account_begin(&s, 0);
     int host = scene_host(&s, 0, 5);
@@ -185,8 +172,7 @@ static void kernels_are_before_hosts_and_copies_may_stay_there(void **state) {
 }
 
 /* Steps lie in the trace in any order: the second one's tasks may have been added first. */
-static void steps_are_told_by_their_numbers(void **state) {
-    (void)state;
+TEST(steps_are_told_by_their_numbers) {
     struct scene s;
     account_begin(&s, 1);
     scene_host(&s, 0, 10);
@@ -201,8 +187,7 @@ static void steps_are_told_by_their_numbers(void **state) {
     scene_end(&s);
 }
 
-static void who_waits_for_the_lock_is_told(void **state) {
-    (void)state;
+TEST(who_waits_for_the_lock_is_told) {
     struct scene s;
     scene_begin(&s);
     for (int i = 0; i < 3; i++) scene_lane(&s, LS_LANE_HOST, 0, i);
@@ -217,8 +202,7 @@ static void who_waits_for_the_lock_is_told(void **state) {
     scene_end(&s);
 }
 
-static void random_scenes_add_up(void **state) {
-    (void)state;
+TEST(random_scenes_add_up) {
     for (uint64_t seed = 1; seed <= 30; seed++) {
         struct scene s;
         scene_improvise(&s, seed, false);
@@ -251,8 +235,7 @@ static void random_scenes_add_up(void **state) {
 }
 
 /* Of more phases than the list has places for, the rest share the last one. */
-static void no_phase_is_lost(void **state) {
-    (void)state;
+TEST(no_phase_is_lost) {
     static char names[2 * LS_ACCOUNT_PHASES][24];
     struct scene s;
     account_begin(&s, 0);
@@ -268,21 +251,4 @@ static void no_phase_is_lost(void **state) {
     expect_us(phase_us(account, 0, "further phases"), LS_ACCOUNT_PHASES + 1);
     ls_account_free(account);
     scene_end(&s);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_moment_belongs_to_one_of_four),
-        cmocka_unit_test(the_first_of_several_steps_does_not_count),
-        cmocka_unit_test(a_median_leaves_out_the_step_that_was_disturbed),
-        cmocka_unit_test(what_reaches_out_of_the_time_is_cut_off),
-        cmocka_unit_test(without_steps_everything_counts),
-        cmocka_unit_test(copies_are_of_both_ends),
-        cmocka_unit_test(kernels_are_before_hosts_and_copies_may_stay_there),
-        cmocka_unit_test(steps_are_told_by_their_numbers),
-        cmocka_unit_test(who_waits_for_the_lock_is_told),
-        cmocka_unit_test(random_scenes_add_up),
-        cmocka_unit_test(no_phase_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

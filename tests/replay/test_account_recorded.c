@@ -1,15 +1,9 @@
 /* account: of traces that were recorded, and of those that have none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "labs/replay/engine/account.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/accounts.h"
 #include "tests/replay/improvise.h"
 
@@ -19,8 +13,7 @@ static void record(struct scene *s, int task, double start_us, double end_us) {
 
 /* Two ranks, recorded from 1000 on: kernels end at 10 and 14 us, the all-reduce that both come to lasts until 20,
  * and the hosts, which have waited for it since 1 us, take 2 us to wake up. */
-static void recorded_waits_are_not_work(void **state) {
-    (void)state;
+TEST(recorded_waits_are_not_work) {
     struct scene s;
     scene_begin(&s);
     for (int rank = 0; rank < 2; rank++) {
@@ -49,8 +42,7 @@ static void recorded_waits_are_not_work(void **state) {
 
 /* What replay finds out is the same when it is written down as if it had been recorded; a task without times changes
  * nothing. */
-static void a_replayed_timeline_gives_the_same_recorded(void **state) {
-    (void)state;
+TEST(a_replayed_timeline_gives_the_same_recorded) {
     struct scene s;
     account_begin(&s, 0);
     for (int step = 0; step < 3; step++) account_add_step(&s);
@@ -69,8 +61,7 @@ static void a_replayed_timeline_gives_the_same_recorded(void **state) {
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
 
-static void a_trace_without_times_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, a_trace_without_times_is_refused) {
     struct scene s;
     account_begin(&s, 0);
     account_add_step(&s);
@@ -82,8 +73,7 @@ static void a_trace_without_times_is_refused(void **state) {
     scene_end(&s);
 }
 
-static void steps_with_gaps_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, steps_with_gaps_are_refused) {
     struct scene s;
     account_begin(&s, 0);
     account_add_step(&s);
@@ -95,14 +85,4 @@ static void steps_with_gaps_are_refused(void **state) {
     assert_null(account);
     scratch_expect_error("steps have gaps", "2000000000");
     scene_end(&s);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_waits_are_not_work),
-        cmocka_unit_test(a_replayed_timeline_gives_the_same_recorded),
-        cmocka_unit_test_setup_teardown(a_trace_without_times_is_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(steps_with_gaps_are_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* cost: rooflines, calibration, collectives and the textbook's patterns, against values computed by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "labs/replay/engine/cost.h"
+#include "tests/base/test.h"
 
 /* 100 and 400 GFLOP/s, 10 GB/s, 2 us; two devices; an all-reduce costs 5 + 2 (N - 1) 3 us and 4 GB/s, over several
  * nodes 2 (NODES - 1) 10 us more and 2 GB/s. */
@@ -38,8 +32,7 @@ static void assert_near(double value, double expected) {
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
 
-static void test_roofline(void **state) {
-    (void)state;
+TEST(test_roofline) {
     ls_node *node = open_node();
     assert_near(ls_cost_kernel_us(node, 0, 0, true, LS_FP32), 2);
     assert_near(ls_cost_kernel_us(node, 1e6, 0, true, LS_FP32), 12);   /* 1e6 / 1e11 s */
@@ -63,8 +56,7 @@ static ls_workload make_workload(struct ls_work copies[2]) {
     return (ls_workload){.name = "w", .samples = 8, .work = copies, .work_count = 2, .element_bytes = 4};
 }
 
-static void test_work_grows_with_samples_and_precision(void **state) {
-    (void)state;
+TEST(test_work_grows_with_samples_and_precision) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -81,8 +73,7 @@ static void test_work_grows_with_samples_and_precision(void **state) {
 }
 
 /* 4e6 flops by 2.5e4 weights are 80 rows. At the full rate they take 40 us, and 2 for the floor. */
-static void test_products_of_few_rows(void **state) {
-    (void)state;
+TEST(test_products_of_few_rows) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -107,8 +98,7 @@ static void test_products_of_few_rows(void **state) {
     ls_node_close(node);
 }
 
-static void test_measured_work_is_scaled(void **state) {
-    (void)state;
+TEST(test_measured_work_is_scaled) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -128,8 +118,7 @@ static void test_measured_work_is_scaled(void **state) {
 }
 
 /* Launches at 5 and 10; the product from 5 to 47, the update to 59. With a host that runs them, 5 + 42 + 5 + 12. */
-static void test_a_step(void **state) {
-    (void)state;
+TEST(test_a_step) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -145,8 +134,7 @@ static void test_a_step(void **state) {
 }
 
 /* Of the update's 12 us its bytes take 10. */
-static void test_crowding(void **state) {
-    (void)state;
+TEST(test_crowding) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -168,8 +156,7 @@ static void test_crowding(void **state) {
     ls_node_close(node);
 }
 
-static void test_reclaiming(void **state) {
-    (void)state;
+TEST(test_reclaiming) {
     ls_node *node = open_node();
     assert_near(ls_cost_reclaim_us(node, 1e6), 0); /* not in the file */
     ls_node_change_device(node)->reclaim_bytes = 4000;
@@ -181,8 +168,7 @@ static void test_reclaiming(void **state) {
 }
 
 /* What was measured says how much of an operation can be its bytes. */
-static void test_only_bytes_are_crowded(void **state) {
-    (void)state;
+TEST(test_only_bytes_are_crowded) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -199,8 +185,7 @@ static void test_only_bytes_are_crowded(void **state) {
     ls_node_close(node);
 }
 
-static void test_calibration(void **state) {
-    (void)state;
+TEST(test_calibration) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -216,8 +201,7 @@ static void test_calibration(void **state) {
     ls_node_close(node);
 }
 
-static void test_what_no_factor_reaches_is_refused(void **state) {
-    (void)state;
+TEST(test_what_no_factor_reaches_is_refused) {
     struct ls_work work[2];
     ls_workload workload = make_workload(work);
     ls_node *node = open_node();
@@ -236,8 +220,7 @@ static void test_what_no_factor_reaches_is_refused(void **state) {
 
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
-static void test_collectives_by_formula(void **state) {
-    (void)state;
+TEST(test_collectives_by_formula) {
     ls_node *node = open_node();
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 1, 1e6), 0);
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 2, 0), 11);
@@ -256,8 +239,7 @@ static void test_collectives_by_formula(void **state) {
 }
 
 /* Rows of 4 ranks: 20, 80 and 1280 us at 1e3, 1e5 and 1e6 bytes. */
-static void test_collectives_by_table(void **state) {
-    (void)state;
+TEST(test_collectives_by_table) {
     ls_node *node = open_node();
     const struct {
         double bytes, us;
@@ -274,8 +256,7 @@ static void test_collectives_by_table(void **state) {
 /* --- patterns ----------------------------------------------------------------------------------------------------- */
 
 /* alpha 10 us, 1 GB/s, summing at 2 GB/s; 1.2e4 bytes: 12 us to send, 6 to sum. */
-static void test_patterns(void **state) {
-    (void)state;
+TEST(test_patterns) {
     const ls_hockney link = {10, 1, 2};
     const double n = 1.2e4;
     const struct {
@@ -311,23 +292,4 @@ static void test_patterns(void **state) {
         assert_true(ls_cost_pattern((ls_pattern)pattern, 1, n, &link).us == 0);
     assert_string_equal(ls_pattern_name(LS_PATTERN_SERVER), "parameter server");
     assert_string_equal(ls_pattern_name(LS_PATTERN_COUNT), "unknown");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_roofline),
-        cmocka_unit_test(test_work_grows_with_samples_and_precision),
-        cmocka_unit_test(test_products_of_few_rows),
-        cmocka_unit_test(test_measured_work_is_scaled),
-        cmocka_unit_test(test_a_step),
-        cmocka_unit_test(test_crowding),
-        cmocka_unit_test(test_reclaiming),
-        cmocka_unit_test(test_only_bytes_are_crowded),
-        cmocka_unit_test(test_calibration),
-        cmocka_unit_test(test_what_no_factor_reaches_is_refused),
-        cmocka_unit_test(test_collectives_by_formula),
-        cmocka_unit_test(test_collectives_by_table),
-        cmocka_unit_test(test_patterns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

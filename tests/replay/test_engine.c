@@ -1,16 +1,10 @@
 /* engine: lanes, devices, locks and meetings, against figures worked out by hand; what every timeline keeps, on random
  * scenes; and what is refused. Copies over links are in test_engine_links.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/improvise.h"
 #include "tests/replay/scene.h"
 
@@ -19,8 +13,7 @@ static const struct scene_link pair[] = {
 
 /* --- lanes -------------------------------------------------------------------------------------------------------- */
 
-static void a_lane_does_one_task_after_another(void **state) {
-    (void)state;
+TEST(a_lane_does_one_task_after_another) {
     struct scene s;
     scene_begin(&s);
     int host = scene_lane(&s, LS_LANE_HOST, 0, 0), tasks[4];
@@ -36,8 +29,7 @@ static void a_lane_does_one_task_after_another(void **state) {
     scene_end(&s);
 }
 
-static void nothing_takes_no_time(void **state) {
-    (void)state;
+TEST(nothing_takes_no_time) {
     struct scene s;
     scene_begin(&s);
     scene_lane(&s, LS_LANE_HOST, 0, 0);
@@ -64,8 +56,7 @@ static double pipeline(double copy_us, double kernel_us, int chunks, int buffers
     return makespan_us;
 }
 
-static void two_streams_make_a_pipeline(void **state) {
-    (void)state;
+TEST(two_streams_make_a_pipeline) {
     for (int chunks = 1; chunks <= 32; chunks += 5) {
         expect_us(pipeline(3, 5, chunks, 2), 3 + (chunks - 1) * 5 + 5);
         expect_us(pipeline(5, 3, chunks, 2), 5 + (chunks - 1) * 5 + 3);
@@ -75,8 +66,7 @@ static void two_streams_make_a_pipeline(void **state) {
 
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 
-static void a_device_runs_one_kernel_at_a_time(void **state) {
-    (void)state;
+TEST(a_device_runs_one_kernel_at_a_time) {
     struct scene s;
     scene_begin(&s);
     int late = scene_lane(&s, LS_LANE_COMPUTE, 0, 0), early = scene_lane(&s, LS_LANE_COMM, 0, 0);
@@ -95,8 +85,7 @@ static void a_device_runs_one_kernel_at_a_time(void **state) {
 }
 
 /* At the same moment the lower lane is first, whatever the order of tasks, and whatever ends first at that moment. */
-static void ties_go_to_the_lower_lane(void **state) {
-    (void)state;
+TEST(ties_go_to_the_lower_lane) {
     struct scene s;
     scene_begin(&s);
     int low = scene_lane(&s, LS_LANE_COMPUTE, 0, 0), high = scene_lane(&s, LS_LANE_COMM, 0, 0);
@@ -111,8 +100,7 @@ static void ties_go_to_the_lower_lane(void **state) {
 }
 
 /* A collective of 6 us is in progress from 4 to 10; kernels then take half as long again. */
-static void collectives_slow_kernels_down(void **state) {
-    (void)state;
+TEST(collectives_slow_kernels_down) {
     struct scene s;
     scene_begin(&s);
     int compute = scene_lane(&s, LS_LANE_COMPUTE, 0, 0), comm = scene_lane(&s, LS_LANE_COMM, 0, 0);
@@ -141,8 +129,7 @@ static void collectives_slow_kernels_down(void **state) {
 
 /* --- locks -------------------------------------------------------------------------------------------------------- */
 
-static void locked_launches_make_a_convoy(void **state) {
-    (void)state;
+TEST(locked_launches_make_a_convoy) {
     for (int threads = 1; threads <= 8; threads *= 2) {
         enum { LAUNCHES = 6 };
         struct scene s;
@@ -164,8 +151,7 @@ static void locked_launches_make_a_convoy(void **state) {
     }
 }
 
-static void a_lock_goes_to_who_came_first(void **state) {
-    (void)state;
+TEST(a_lock_goes_to_who_came_first) {
     struct scene s;
     scene_begin(&s);
     for (int lane = 0; lane < 4; lane++) scene_lane(&s, LS_LANE_HOST, 0, 0);
@@ -186,8 +172,7 @@ static void a_lock_goes_to_who_came_first(void **state) {
 
 /* Another thread speaks at 10, 13 and 100 us; the waiting one sleeps from 5 us on. A word that was spoken before it came
  * costs nothing. */
-static void who_waits_briefly_is_still_awake(void **state) {
-    (void)state;
+TEST(who_waits_briefly_is_still_awake) {
     for (int spins = 0; spins < 3; spins++) {
         struct scene s;
         scene_begin(&s);
@@ -208,8 +193,7 @@ static void who_waits_briefly_is_still_awake(void **state) {
     }
 }
 
-static void a_meeting_waits_for_the_last_and_takes_the_longest(void **state) {
-    (void)state;
+TEST(a_meeting_waits_for_the_last_and_takes_the_longest) {
     struct scene s;
     scene_begin(&s);
     int tasks[3];
@@ -228,8 +212,7 @@ static void a_meeting_waits_for_the_last_and_takes_the_longest(void **state) {
 }
 
 /* Of 8 ranks only one was recorded. */
-static void a_meeting_waits_for_nobody_who_is_not_there(void **state) {
-    (void)state;
+TEST(a_meeting_waits_for_nobody_who_is_not_there) {
     struct scene s;
     scene_begin(&s);
     int comm = scene_lane(&s, LS_LANE_COMM, 0, 0);
@@ -246,8 +229,7 @@ static void same_bits(const double *a, const double *b, int count) {
     assert_memory_equal(a, b, (size_t)count * sizeof *a);
 }
 
-static void random_scenes_keep_the_rules_and_come_out_the_same(void **state) {
-    (void)state;
+TEST(random_scenes_keep_the_rules_and_come_out_the_same) {
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct scene one, same, permuted;
         scene_improvise(&one, seed, false);
@@ -273,8 +255,7 @@ static void random_scenes_keep_the_rules_and_come_out_the_same(void **state) {
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
 
-static void tasks_without_duration_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, tasks_without_duration_are_refused) {
     struct scene s;
     const ls_lane_kind kinds[] = {LS_LANE_HOST, LS_LANE_COMPUTE, LS_LANE_COMM};
     for (int i = 0; i < 3; i++) {
@@ -292,8 +273,7 @@ static void tasks_without_duration_are_refused(void **state) {
     scene_end(&s);
 }
 
-static void copies_that_no_node_can_carry_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, copies_that_no_node_can_carry_are_refused) {
     for (int i = 0; i < 3; i++) {
         struct scene s;
         scene_begin(&s);
@@ -308,8 +288,7 @@ static void copies_that_no_node_can_carry_are_refused(void **state) {
     }
 }
 
-static void times_that_numbers_cannot_say_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, times_that_numbers_cannot_say_are_refused) {
     struct scene s;
     scene_begin(&s);
     int lane = scene_lane(&s, LS_LANE_HOST, 0, 0);
@@ -320,8 +299,7 @@ static void times_that_numbers_cannot_say_are_refused(void **state) {
     scene_end(&s);
 }
 
-static void nodes_that_were_changed_for_the_worse_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, nodes_that_were_changed_for_the_worse_are_refused) {
     for (int i = 0; i < 7; i++) {
         struct scene s;
         scene_begin(&s);
@@ -335,27 +313,4 @@ static void nodes_that_were_changed_for_the_worse_are_refused(void **state) {
         scene_expect_refusal(&s, "node scene", i < 4 ? "link 0" : "slow_down is");
         scene_end(&s);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lane_does_one_task_after_another),
-        cmocka_unit_test(nothing_takes_no_time),
-        cmocka_unit_test(two_streams_make_a_pipeline),
-        cmocka_unit_test(a_device_runs_one_kernel_at_a_time),
-        cmocka_unit_test(ties_go_to_the_lower_lane),
-        cmocka_unit_test(collectives_slow_kernels_down),
-        cmocka_unit_test(locked_launches_make_a_convoy),
-        cmocka_unit_test(a_lock_goes_to_who_came_first),
-        cmocka_unit_test(who_waits_briefly_is_still_awake),
-        cmocka_unit_test(a_meeting_waits_for_the_last_and_takes_the_longest),
-        cmocka_unit_test(a_meeting_waits_for_nobody_who_is_not_there),
-        cmocka_unit_test(random_scenes_keep_the_rules_and_come_out_the_same),
-        cmocka_unit_test_setup_teardown(tasks_without_duration_are_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(copies_that_no_node_can_carry_are_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(times_that_numbers_cannot_say_are_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(nodes_that_were_changed_for_the_worse_are_refused, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* engine: copies that share links, against figures worked out by hand, and all-reduces built of copies, against their
  * textbook formulas. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/base/test.h"
 #include "tests/replay/scene.h"
 
 #define MAX_COPIES 64
@@ -41,50 +35,42 @@ static void expect_copies(int devices, const struct scene_link *links, const str
     scene_end(&s);
 }
 
-static void a_copy_takes_latency_and_bytes_over_rate(void **state) {
-    (void)state;
+TEST(a_copy_takes_latency_and_bytes_over_rate) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 50000, 2, 2 + 3 + 5}, {0}});
     expect_copies(2, duplex, (struct wish[]){{LS_HOST_MEMORY, 1, 50000, 0, 4 + 5}, {0}});
     expect_copies(2, duplex, (struct wish[]){{0, 1, 1, 0, 3 + 1e-4}, {0}});
 }
 
-static void copies_of_nothing_or_within_a_device(void **state) {
-    (void)state;
+TEST(copies_of_nothing_or_within_a_device) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 0, 2, 5}, {1, 1, 50000, 4, 4}, {0}});
 }
 
-static void equal_copies_get_half_of_a_link(void **state) {
-    (void)state;
+TEST(equal_copies_get_half_of_a_link) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 50000, 0, 13}, {0, 1, 50000, 0, 13}, {0}});
 }
 
 /* s1 = 20000, s2 = 50000: the first ends at 2 s1 / B, the second at (s1 + s2) / B. */
-static void unequal_copies_share_until_the_first_ends(void **state) {
-    (void)state;
+TEST(unequal_copies_share_until_the_first_ends) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 20000, 0, 3 + 4}, {0, 1, 50000, 0, 3 + 7}, {0}});
 }
 
 /* Alone for 2 us (20000 bytes), then half and half; the later one has 30000 of its 40000 left when the first has
  * ended. */
-static void a_copy_that_comes_later_takes_its_half(void **state) {
-    (void)state;
+TEST(a_copy_that_comes_later_takes_its_half) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 30000, 0, 3 + 4}, {0, 1, 40000, 2, 3 + 7}, {0}});
 }
 
 /* Latency is no transfer: the other one has the link for itself until the transfer begins. */
-static void latency_loads_no_link(void **state) {
-    (void)state;
+TEST(latency_loads_no_link) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 30000, 0, 6}, {0, 1, 10000, 3, 7}, {0}});
 }
 
-static void directions_share_where_a_link_is_not_duplex(void **state) {
-    (void)state;
+TEST(directions_share_where_a_link_is_not_duplex) {
     expect_copies(2, duplex, (struct wish[]){{0, 1, 50000, 0, 8}, {1, 0, 50000, 0, 8}, {0}});
     expect_copies(2, not_duplex, (struct wish[]){{0, 1, 50000, 0, 13}, {1, 0, 50000, 0, 13}, {0}});
 }
 
-static void links_tell_what_they_carried(void **state) {
-    (void)state;
+TEST(links_tell_what_they_carried) {
     struct scene s;
     scene_begin(&s);
     int lane = scene_lane(&s, LS_LANE_COPY, 0, 0), back = scene_lane(&s, LS_LANE_COPY, 0, 1);
@@ -106,8 +92,7 @@ static void links_tell_what_they_carried(void **state) {
 }
 
 /* A recorded copy keeps its duration, and loads nothing. */
-static void copies_with_a_duration_take_it(void **state) {
-    (void)state;
+TEST(copies_with_a_duration_take_it) {
     struct scene s;
     scene_begin(&s);
     int lane = scene_lane(&s, LS_LANE_COPY, 0, 0), other = scene_lane(&s, LS_LANE_COPY, 0, 0);
@@ -136,15 +121,13 @@ static const struct scene_link two_links[] = {{"left", "middle", 10, 0, false}, 
                                               {"gpu4", "middle", 100, 0, false}, {"gpu5", "right", 100, 0, false},
                                               {"host", "left", 100, 0, false},   {0}};
 
-static void three_flows_over_two_links(void **state) {
-    (void)state;
+TEST(three_flows_over_two_links) {
     expect_copies(6, two_links,
                   (struct wish[]){{0, 2, 20000, 0, 10}, {3, 1, 100000, 0, 12}, {4, 5, 40000, 0, 15}, {0}});
 }
 
 /* Five flows over A, one of them over B too, where it meets three others: B gives 1 each, A then (10 - 1) / 4 each. */
-static void what_one_link_denies_others_get(void **state) {
-    (void)state;
+TEST(what_one_link_denies_others_get) {
     expect_copies(6, two_links,
                   (struct wish[]){{0, 2, 10000, 0, 10},
                                   {3, 1, 22500, 0, 10},
@@ -158,8 +141,7 @@ static void what_one_link_denies_others_get(void **state) {
 }
 
 /* The other way over the same links, and a pair of devices that shares nothing with them, are not held up. */
-static void flows_that_share_nothing_are_left_alone(void **state) {
-    (void)state;
+TEST(flows_that_share_nothing_are_left_alone) {
     expect_copies(
         6, two_links,
         (struct wish[]){{0, 2, 20000, 0, 10}, {4, 5, 20000, 0, 10}, {2, 0, 40000, 1, 11}, {1, 4, 500000, 0, 5}, {0}});
@@ -245,31 +227,11 @@ static double tree(int n) {
     return us;
 }
 
-static void all_reduces_take_what_their_formulas_say(void **state) {
-    (void)state;
+TEST(all_reduces_take_what_their_formulas_say) {
     for (int n = 2, rounds = 1; n <= 16; n++) {
         if (1 << rounds < n) rounds++; /* ceil(log2 n) */
         expect_us(ring(n), 2 * (n - 1) * (ALPHA_US + BYTES / n / RATE));
         expect_us(flat(n), 2 * (ALPHA_US + (n - 1) * BYTES / RATE));
         expect_us(tree(n), 2 * rounds * (ALPHA_US + BYTES / RATE));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_takes_latency_and_bytes_over_rate),
-        cmocka_unit_test(copies_of_nothing_or_within_a_device),
-        cmocka_unit_test(equal_copies_get_half_of_a_link),
-        cmocka_unit_test(unequal_copies_share_until_the_first_ends),
-        cmocka_unit_test(a_copy_that_comes_later_takes_its_half),
-        cmocka_unit_test(latency_loads_no_link),
-        cmocka_unit_test(directions_share_where_a_link_is_not_duplex),
-        cmocka_unit_test(links_tell_what_they_carried),
-        cmocka_unit_test(copies_with_a_duration_take_it),
-        cmocka_unit_test(three_flows_over_two_links),
-        cmocka_unit_test(what_one_link_denies_others_get),
-        cmocka_unit_test(flows_that_share_nothing_are_left_alone),
-        cmocka_unit_test(all_reduces_take_what_their_formulas_say),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* engine: a DDP job of many ranks, a million tasks in all, whose makespan is known; its cost is that of its tasks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/base/test.h"
 #include "tests/replay/scene.h"
 
 #define LAUNCH_US 1.0
@@ -52,17 +46,6 @@ static void expect_job(int ranks, int steps, int layers) {
     scene_end(&s);
 }
 
-static void a_course_job(void **state) {
-    (void)state;
-    expect_job(8, 20, 12);
-}
+TEST(a_course_job) { expect_job(8, 20, 12); }
 
-static void a_million_tasks(void **state) {
-    (void)state;
-    expect_job(256, 4, 432);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_course_job), cmocka_unit_test(a_million_tasks)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(a_million_tasks) { expect_job(256, 4, 432); }

@@ -1,17 +1,9 @@
 /* fit: exact data of each law come back, figures that were worked out by hand, and data that determine nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "labs/replay/engine/fit.h"
 #include "tests/base/scratch.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+#include "tests/base/test.h"
 
 /* The course's figures. */
 static const struct ls_fit_point course_ddp[] = {{1, 100}, {2, 52}, {4, 28}, {8, 15}};
@@ -59,8 +51,7 @@ static void expect_coefficients(const struct ls_fit *fit) {
     expect_near(fit->r_squared, fit->weak && fit->law == LS_LAW_NONE ? fit->r_squared : 1, 1e-12);
 }
 
-static void test_exact_data_give_their_coefficients_back(void **state) {
-    (void)state;
+TEST(test_exact_data_give_their_coefficients_back) {
     static const int ns[] = {1, 2, 3, 4, 6, 8, 16};
     for (int law = 0; law < LS_LAW_COUNT; law++) {
         struct ls_fit_point points[COUNT_OF(ns)];
@@ -95,8 +86,7 @@ static void expect_chosen(ls_law law, bool weak, double unit) {
 
 /* A law that can bend like another (a ring without b is constant) is no better a choice than the one with fewer
  * coefficients, although rounding may make it so; hence the many units. */
-static void test_the_law_that_made_the_data_is_chosen(void **state) {
-    (void)state;
+TEST(test_the_law_that_made_the_data_is_chosen) {
     for (int weak = 0; weak < 2; weak++)
         for (int law = 0; law < LS_LAW_COUNT; law++)
             for (int i = 0; i < 32; i++)
@@ -104,8 +94,7 @@ static void test_the_law_that_made_the_data_is_chosen(void **state) {
 }
 
 /* A thousand times as long, or a thousandth: the columns' scale does not matter. */
-static void test_units_do_not_matter(void **state) {
-    (void)state;
+TEST(test_units_do_not_matter) {
     for (int power = -6; power <= 6; power += 3) {
         double unit = pow(10, power);
         struct ls_fit_point points[4];
@@ -128,8 +117,7 @@ static void test_units_do_not_matter(void **state) {
  *     T1 = (vv ut - uv vt) / D = (404.625 - 83.125) 64/206 = 321.5 * 64/206
  *     a  = (uu vt - uv ut) / D = (126.171875 - 118.015625) 64/206 = 8.15625 * 64/206
  * residuals r = t - T1 u - a v, s^2 = rr / 2, errors^2 = s^2 vv / D and s^2 uu / D. */
-static void test_a_regression_worked_out_by_hand(void **state) {
-    (void)state;
+TEST(test_a_regression_worked_out_by_hand) {
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_CONSTANT, course_ddp, 4), LS_OK);
     double t1 = 321.5 * 64 / 206, a = 8.15625 * 64 / 206, squares = 0;
@@ -152,8 +140,7 @@ static void test_a_regression_worked_out_by_hand(void **state) {
 }
 
 /* Three points, the law without communication: T1 from (100, 60, 40) at 1/N is sum(t/N) / sum(1/N^2). */
-static void test_leave_one_out_by_hand(void **state) {
-    (void)state;
+TEST(test_leave_one_out_by_hand) {
     static const struct ls_fit_point points[] = {{1, 100}, {2, 60}, {4, 40}};
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_NONE, points, 3), LS_OK);
@@ -164,8 +151,7 @@ static void test_leave_one_out_by_hand(void **state) {
 }
 
 /* Points of the same N are left out together: with one of them kept, the error would be nearly 0. */
-static void test_points_of_one_n_are_left_out_together(void **state) {
-    (void)state;
+TEST(test_points_of_one_n_are_left_out_together) {
     static const struct ls_fit_point points[] = {{1, 100}, {4, 40}, {4, 42}};
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_NONE, points, 3), LS_OK);
@@ -175,8 +161,7 @@ static void test_points_of_one_n_are_left_out_together(void **state) {
     assert_true(isnan(fit.left_out_ms));
 }
 
-static void test_amdahls_share_and_its_error(void **state) {
-    (void)state;
+TEST(test_amdahls_share_and_its_error) {
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_AMDAHL, course_dp, 4), LS_OK);
     expect_near(fit.t1_ms, 100, 1e-10); /* 100, 60, 40, 30 is Amdahl's law with a fifth that is serial, exactly */
@@ -197,8 +182,7 @@ static void test_amdahls_share_and_its_error(void **state) {
 }
 
 /* The errors of a law with three coefficients, by differences as above. */
-static void test_standard_errors_are_what_moved_points_move(void **state) {
-    (void)state;
+TEST(test_standard_errors_are_what_moved_points_move) {
     static const struct ls_fit_point points[] = {{1, 100}, {2, 53}, {4, 27}, {8, 16}, {16, 9.5}, {16, 10}};
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_LOGARITHM, points, 6), LS_OK);
@@ -220,8 +204,7 @@ static void test_standard_errors_are_what_moved_points_move(void **state) {
 
 /* --- where efficiency is one half ---- */
 
-static void test_half_efficiency_in_closed_form(void **state) {
-    (void)state;
+TEST(test_half_efficiency_in_closed_form) {
     static const struct {
         ls_law law;
         struct ls_fit_point points[3];
@@ -254,8 +237,7 @@ static void test_half_efficiency_in_closed_form(void **state) {
 }
 
 /* Without N = 1 the constant law and Amdahl's are one, T1 (1 - s) / N + T1 s: no rounding may choose between them. */
-static void test_equal_laws_are_in_order(void **state) {
-    (void)state;
+TEST(test_equal_laws_are_in_order) {
     static const struct ls_fit_point points[][4] = {
         {{6, 92.3258}, {1000000, 117.515}, {2, 55.4041}, {1000000, 63.9841}},
         {{4, 74.4954}, {5, 136.646}, {2, 53.6738}, {3, 156.266}},
@@ -273,8 +255,7 @@ static void test_equal_laws_are_in_order(void **state) {
 
 /* --- data that determine too little ---- */
 
-static void test_too_few_points_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_too_few_points_are_refused) {
     static const struct ls_fit_point twice[] = {{2, 50}, {2, 51}, {2, 52}};
     static const struct ls_fit_point without_one[] = {{2, 52}, {4, 28}, {8, 15}, {16, 9}};
     struct ls_fit fit;
@@ -291,8 +272,7 @@ static void test_too_few_points_are_refused(void **state) {
     scratch_expect_error("there are 65", NULL);
 }
 
-static void test_without_a_degree_of_freedom_errors_are_unknown(void **state) {
-    (void)state;
+TEST_IN(scratch, test_without_a_degree_of_freedom_errors_are_unknown) {
     struct ls_fit fit;
     assert_int_equal(fit_law(&fit, LS_LAW_LINEAR, course_ddp, 3), LS_OK);
     assert_true(isnan(fit.t1_error_ms) && isnan(fit.a_error_ms) && isnan(fit.b_error_ms) && isnan(fit.left_out_ms));
@@ -305,8 +285,7 @@ static void test_without_a_degree_of_freedom_errors_are_unknown(void **state) {
     assert_true(isnan(fits[1].left_out_ms) && isnan(fits[2].left_out_ms));
 }
 
-static void test_times_that_are_no_times_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_times_that_are_no_times_are_refused) {
     static const struct ls_fit_point wrong[] = {{1, NAN}, {1, INFINITY}, {1, 0},      {1, -1},
                                                 {0, 1},   {-3, 1},       {1000001, 1}};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
@@ -328,8 +307,7 @@ static void test_times_that_are_no_times_are_refused(void **state) {
 
 /* --- the course's figures, and the finer law ---- */
 
-static void test_what_the_courses_figures_say(void **state) {
-    (void)state;
+TEST(test_what_the_courses_figures_say) {
     struct ls_fit fits[LS_LAW_COUNT];
     size_t count = 0;
     assert_int_equal(ls_fit_all(fits, &count, course_ddp, 4), LS_OK);
@@ -344,8 +322,7 @@ static void test_what_the_courses_figures_say(void **state) {
     for (size_t i = 1; i < count; i++) assert_true(fits[i - 1].left_out_ms <= fits[i].left_out_ms + 1e-6);
 }
 
-static void test_the_finer_law_by_hand(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_finer_law_by_hand) {
     /* left over: 1, 2 and 3 ms; N = 1 says nothing */
     static const struct ls_fine_point points[] = {{1, 100, 100, 0}, {2, 60, 55, 4}, {4, 40, 30, 8}, {8, 30, 18, 9}};
     struct ls_fine_fit fit;
@@ -364,27 +341,4 @@ static void test_the_finer_law_by_hand(void **state) {
     static const struct ls_fine_point unknown[] = {{2, 60, NAN, 4}};
     assert_int_equal(ls_fit_fine(&fit, unknown, 1), LS_ERR_INVALID);
     scratch_expect_error("N = 2 is not known", NULL);
-}
-
-#define WITH_ERRORS(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_data_give_their_coefficients_back),
-        cmocka_unit_test(test_the_law_that_made_the_data_is_chosen),
-        cmocka_unit_test(test_units_do_not_matter),
-        cmocka_unit_test(test_a_regression_worked_out_by_hand),
-        cmocka_unit_test(test_leave_one_out_by_hand),
-        cmocka_unit_test(test_points_of_one_n_are_left_out_together),
-        cmocka_unit_test(test_amdahls_share_and_its_error),
-        cmocka_unit_test(test_standard_errors_are_what_moved_points_move),
-        cmocka_unit_test(test_half_efficiency_in_closed_form),
-        cmocka_unit_test(test_equal_laws_are_in_order),
-        WITH_ERRORS(test_too_few_points_are_refused),
-        WITH_ERRORS(test_without_a_degree_of_freedom_errors_are_unknown),
-        WITH_ERRORS(test_times_that_are_no_times_are_refused),
-        cmocka_unit_test(test_what_the_courses_figures_say),
-        WITH_ERRORS(test_the_finer_law_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* fit_solve: what a weight is, and what rows do not determine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "labs/replay/engine/fit_solve.h"
+#include "tests/base/test.h"
 
 /* A row of weight 3 is three rows, and one of weight 0 none. */
-static void test_weights_are_numbers_of_rows(void **state) {
-    (void)state;
+TEST(test_weights_are_numbers_of_rows) {
     struct ls_fit_row thrice[] = {{{1, 0}, 100, 1},   {{0.5L, 1}, 56, 1},  {{0.5L, 1}, 56, 1},
                                   {{0.5L, 1}, 56, 1}, {{0.25L, 1}, 29, 1}, {{0.125L, 1}, 14, 1}};
     struct ls_fit_row weighed[] = {
@@ -28,8 +21,7 @@ static void test_weights_are_numbers_of_rows(void **state) {
 }
 
 /* The best c of one column is <x, t> / <x, x>. */
-static void test_one_column_by_hand(void **state) {
-    (void)state;
+TEST(test_one_column_by_hand) {
     const struct ls_fit_row rows[] = {{{1}, 10, 1}, {{2}, 26, 1}};
     long double c[LS_FIT_COLUMNS];
     assert_true(ls_fit_solve(c, rows, 2, 1));
@@ -37,8 +29,7 @@ static void test_one_column_by_hand(void **state) {
 }
 
 /* Also where rounding leaves something of it. */
-static void test_a_column_that_is_another_one_is_refused(void **state) {
-    (void)state;
+TEST(test_a_column_that_is_another_one_is_refused) {
     struct ls_fit_row rows[] = {{{1, 0.1L}, 10, 1}, {{2, 0.2L}, 26, 1}, {{3, 0.3L}, 30, 1}};
     long double c[LS_FIT_COLUMNS];
     assert_false(ls_fit_solve(c, rows, 3, 2));
@@ -46,13 +37,4 @@ static void test_a_column_that_is_another_one_is_refused(void **state) {
     assert_true(ls_fit_solve(c, rows, 3, 2));
     rows[0].x[0] = rows[1].x[0] = rows[2].x[0] = 0;
     assert_false(ls_fit_solve(c, rows, 3, 1));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_are_numbers_of_rows),
-        cmocka_unit_test(test_one_column_by_hand),
-        cmocka_unit_test(test_a_column_that_is_another_one_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* Replayed steps against tests/golden/replay_steps.txt, line by line, to rounding. `test_golden_steps --write FILE`
  * writes the lines of FILE anew, with the numbers of today. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 
 #include "labs/replay/engine/engine.h"
 #include "labs/replay/record/record.h"
+#include "tests/base/test.h"
 #include "tests/replay/golden_steps.h"
 
 #define GOLDEN_FILE "tests/golden/replay_steps.txt"
@@ -55,8 +49,7 @@ static int differs(const struct golden_setting *s, const char *numbers, const do
     return 0;
 }
 
-static void steps_are_the_golden_ones(void **state) {
-    (void)state;
+TEST_CASE(steps_are_the_golden_ones) {
     char line[2 * GOLDEN_LINE];
     int count = 0, wrong = 0;
     FILE *file = fopen(GOLDEN_FILE, "r");

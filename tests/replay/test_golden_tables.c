@@ -1,18 +1,12 @@
 /* The rows of tables 1, 2 and 5 that are computed from files alone, against tests/golden/replay_tables.csv, which
  * tests/golden/replay_golden.sh has written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 
 #define GOLDEN_FILE "tests/golden/replay_tables.csv"
@@ -51,8 +45,7 @@ static int differs(const char *wanted, const char *got) {
     return 1;
 }
 
-static void rows_are_the_golden_ones(void **state) {
-    (void)state;
+TEST_IN(programs, rows_are_the_golden_ones) {
     static program p;
     char path[1000], wanted[LINE], got[LINE];
     int count = 0, wrong = 0;
@@ -70,10 +63,4 @@ static void rows_are_the_golden_ones(void **state) {
     fclose(made);
     if (wrong > 0) fail_msg("%d of %d rows are not the golden ones", wrong, count);
     assert_true(both_end && count >= AT_LEAST);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rows_are_the_golden_ones, programs_setup, programs_teardown)};
-    return cmocka_run_group_tests_name("golden tables", tests, NULL, NULL);
 }

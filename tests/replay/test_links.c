@@ -1,14 +1,8 @@
 /* links: the definition of max-min fair, on random flows over a node of all sorts of links: no link carries more
  * than it can, and every flow crosses a full link on which no flow is faster than it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/random.h"
 #include "labs/replay/engine/links.h"
+#include "tests/base/test.h"
 #include "tests/replay/scene.h"
 
 enum { DEVICES = 8, FLOWS = 40, RESOURCES = 64 };
@@ -75,8 +69,7 @@ static int first_end(const ls_links *links, const struct transfer *transfers) {
     return first;
 }
 
-static void rates_are_max_min_fair(void **state) {
-    (void)state;
+TEST(rates_are_max_min_fair) {
     struct scene s;
     scene_begin(&s);
     scene_node(&s, DEVICES, 1, some_links);
@@ -112,9 +105,4 @@ static void rates_are_max_min_fair(void **state) {
         ls_links_destroy(links);
     }
     scene_end(&s);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rates_are_max_min_fair)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* node: reading, routes found by hand, and the nodes that there are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +9,12 @@
 #include "common/base/log.h"
 #include "common/trace/trace.h"
 #include "labs/replay/engine/node.h"
+#include "tests/base/test.h"
 #include "tests/replay/node_text.h"
 
 /* --- what is read ------------------------------------------------------------------------------------------------- */
 
-static void test_figures_are_read(void **state) {
-    (void)state;
+TEST_CASE(test_figures_are_read) {
     ls_node *node;
     assert_int_equal(node_parse(&node, NODE), LS_OK);
     assert_string_equal(ls_node_name(node), "n");
@@ -56,8 +49,7 @@ static void test_figures_are_read(void **state) {
 }
 
 /* What may be left out. */
-static void test_figures_of_cpu_devices(void **state) {
-    (void)state;
+TEST_CASE(test_figures_of_cpu_devices) {
     ls_node *node;
     const char *more = SHARES("[[1, 0.25], [4, 1]]") " \"reclaim_GBps\": 8, \"reclaim_bytes\": 4096,";
     assert_int_equal(node_parse_replaced(&node, "\"kernel_us\": 2,", more), LS_OK);
@@ -84,8 +76,7 @@ static const char *route_text(const ls_node *node, int from, int to) {
     return text;
 }
 
-static void test_routes_of_the_tree(void **state) {
-    (void)state;
+TEST_CASE(test_routes_of_the_tree) {
     ls_node *node;
     assert_int_equal(node_parse(&node, NODE), LS_OK);
     assert_string_equal(route_text(node, 0, 1), "a+ b+ 3");
@@ -105,8 +96,7 @@ static void test_routes_of_the_tree(void **state) {
 }
 
 /* Fewest links, then least latency, then the widest way, then the order in the file. */
-static void test_ties_between_routes(void **state) {
-    (void)state;
+TEST_CASE(test_ties_between_routes) {
     static const struct {
         const char *links, *expected; /* from gpu0 to gpu1 */
     } cases[] = {
@@ -142,8 +132,7 @@ static void test_ties_between_routes(void **state) {
 }
 
 /* A device in the middle passes nothing on, however short the way over it. */
-static void test_devices_pass_nothing_on(void **state) {
-    (void)state;
+TEST_CASE(test_devices_pass_nothing_on) {
     ls_node *node;
     assert_int_equal(
         node_parse(&node,
@@ -179,8 +168,7 @@ static void check_joined(const ls_node *node) {
     }
 }
 
-static void test_all_nodes_open_by_name_and_are_joined(void **state) {
-    (void)state;
+TEST_CASE(test_all_nodes_open_by_name_and_are_joined) {
     DIR *folder = opendir("labs/replay/nodes");
     int seen = 0;
     assert_non_null(folder);
@@ -201,8 +189,7 @@ static void test_all_nodes_open_by_name_and_are_joined(void **state) {
 }
 
 /* Figures that the files must hold, against the sources. */
-static void test_some_published_figures(void **state) {
-    (void)state;
+TEST_CASE(test_some_published_figures) {
     ls_node *node;
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     assert_int_equal(ls_node_device_count(node), 8);
@@ -228,8 +215,7 @@ static void test_some_published_figures(void **state) {
     ls_node_close(node);
 }
 
-static void test_a_name_that_is_not_there_says_where_it_was_looked_for(void **state) {
-    (void)state;
+TEST_CASE(test_a_name_that_is_not_there_says_where_it_was_looked_for) {
     ls_node *node;
     ls_log_sink sink = ls_log_capture(node_message, sizeof node_message);
     node_message[0] = '\0';
@@ -245,8 +231,7 @@ static void test_a_name_that_is_not_there_says_where_it_was_looked_for(void **st
 }
 
 /* A copy of this program, at T/build/p or T/build/tests/p, finds T/labs/replay/nodes from any folder. */
-static void test_nodes_are_found_above_the_program(void **state) {
-    (void)state;
+TEST_CASE(test_nodes_are_found_above_the_program) {
     static const char *const places[] = {"build/p", "build/tests/p"};
     char folder[] = "/tmp/ls_test_node_XXXXXX", command[512];
     assert_non_null(mkdtemp(folder));

@@ -1,15 +1,9 @@
 /* node: every kind of damage is refused with file and line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/base/test.h"
 #include "tests/replay/node_text.h"
 
 static void assert_damage(const char *what, const char *by, const char *expected) {
@@ -21,8 +15,7 @@ static void assert_damage(const char *what, const char *by, const char *expected
     assert_non_null(strstr(node_message, expected));
 }
 
-static void test_damaged_figures_are_refused(void **state) {
-    (void)state;
+TEST(test_damaged_figures_are_refused) {
     static const char *const bad[][3] = {
         {"\"description\": \"three\",\n", "\n", "dir/n.json:1: description is missing"},
         {"\"three\"", "3", ":2: description must be a text"},
@@ -76,8 +69,7 @@ static void test_damaged_figures_are_refused(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_damage(bad[i][0], bad[i][1], bad[i][2]);
 }
 
-static void test_damaged_links_are_refused(void **state) {
-    (void)state;
+TEST(test_damaged_links_are_refused) {
     static const char *const bad[][3] = {
         {"\"from\": \"gpu0\"", "\"from\": \"gpu3\"",
          "dir/n.json:10: from: there is no device gpu3; there are gpu0 to gpu2"},
@@ -99,8 +91,7 @@ static void test_damaged_links_are_refused(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_damage(bad[i][0], bad[i][1], bad[i][2]);
 }
 
-static void test_damaged_tables_and_sources_are_refused(void **state) {
-    (void)state;
+TEST(test_damaged_tables_and_sources_are_refused) {
     static const char *const bad[][3] = {
         {"[2, 4096, 9.5]", "[2, 512, 9.5]", "dir/n.json:17: rows of all_reduce_us must ascend"},
         {"[2, 4096, 9.5]", "[2, 1024, 9.5]", ":17: rows of all_reduce_us must ascend"},
@@ -151,8 +142,7 @@ static char *many_links(int count, bool chain) {
     return text;
 }
 
-static void test_too_much_is_refused(void **state) {
-    (void)state;
+TEST(test_too_much_is_refused) {
     static const struct {
         int links;
         bool chain;
@@ -172,14 +162,4 @@ static void test_too_much_is_refused(void **state) {
         ls_node_close(node);
         free(text);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged_figures_are_refused),
-        cmocka_unit_test(test_damaged_links_are_refused),
-        cmocka_unit_test(test_damaged_tables_and_sources_are_refused),
-        cmocka_unit_test(test_too_much_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* Replayed programs whose step time follows from a closed form, and what can be said of every such trace. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { LAYERS = 4 };
@@ -22,8 +16,7 @@ static const double forward_us = 50, loss_us = 7, backward_us = 127, optimizer_u
 
 /* --- closed forms ------------------------------------------------------------------------------------------------ */
 
-static void a_device_alone_takes_the_sum(void **state) {
-    (void)state;
+TEST(a_device_alone_takes_the_sum) {
     struct planned b;
     planned_begin(&b, LS_PLAN_SINGLE, 1, 8, 1);
     planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
@@ -47,8 +40,7 @@ static void a_device_alone_takes_the_sum(void **state) {
 }
 
 /* A host that runs its device's work: launches, events, waits and the loader add up. */
-static void a_cpu_takes_the_sum_of_all_calls(void **state) {
-    (void)state;
+TEST(a_cpu_takes_the_sum_of_all_calls) {
     struct planned b;
     planned_begin(&b, LS_PLAN_SINGLE, 1, 8, 1);
     planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
@@ -72,8 +64,7 @@ static void a_cpu_takes_the_sum_of_all_calls(void **state) {
 }
 
 /* Nothing to compute: buckets one after another. Limits of one tensor, then of two: 1 + 2 + 1. */
-static void ddp_without_compute_is_a_chain_of_buckets(void **state) {
-    (void)state;
+TEST(ddp_without_compute_is_a_chain_of_buckets) {
     static const struct planned_layer empty[LAYERS] = {{0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}, {0, 0, 1008}};
     for (int ranks = 2; ranks <= 8; ranks++) {
         struct planned b;
@@ -91,8 +82,7 @@ static void ddp_without_compute_is_a_chain_of_buckets(void **state) {
 }
 
 /* Each tensor its own bucket: the last one ends behind backward and its predecessors. */
-static void overlap_hides_what_backward_allows(void **state) {
-    (void)state;
+TEST(overlap_hides_what_backward_allows) {
     struct planned b;
     planned_begin(&b, LS_PLAN_DDP, 4, 64, 1);
     planned_network(&b, chain, LAYERS, loss_us, optimizer_us);
@@ -119,8 +109,7 @@ static void overlap_hides_what_backward_allows(void **state) {
 }
 
 /* Each gradient's hook holds up the device: its own bucket, and all that comes behind, on one device, too. */
-static void hooks_hold_up_backward(void **state) {
-    (void)state;
+TEST(hooks_hold_up_backward) {
     enum { HOOK_US = 17 };
     for (int ranks = 1; ranks <= 4; ranks += 3) {
         struct planned b;
@@ -147,8 +136,7 @@ static void hooks_hold_up_backward(void **state) {
 }
 
 /* Five transfers through device 0's link, of which the others' parts share its rate. */
-static void dp_takes_its_phases_one_after_another(void **state) {
-    (void)state;
+TEST(dp_takes_its_phases_one_after_another) {
     for (int devices = 1; devices <= 8; devices *= 2) {
         struct planned b;
         planned_begin(&b, LS_PLAN_DP, devices, 64, 2);
@@ -168,8 +156,7 @@ static void dp_takes_its_phases_one_after_another(void **state) {
 }
 
 /* One lock for all launches of the process: where nothing else takes time, it is always held. */
-static void a_lock_makes_launches_follow_one_another(void **state) {
-    (void)state;
+TEST(a_lock_makes_launches_follow_one_another) {
     static const struct planned_layer empty[LAYERS] = {{0, 0, 16}, {0, 0, 16}, {0, 0, 16}, {0, 0, 16}};
     struct planned b;
     planned_begin(&b, LS_PLAN_DP, 4, 64, 1e9); /* copies take next to nothing */
@@ -193,8 +180,7 @@ static void a_lock_makes_launches_follow_one_another(void **state) {
 /* --- what holds of every trace ----------------------------------------------------------------------------------- */
 
 /* What DP sends through device 0 in a step, and that what is sent arrives. */
-static void what_is_sent_is_received(void **state) {
-    (void)state;
+TEST(what_is_sent_is_received) {
     struct planned b;
     struct ls_account *account;
     planned_begin(&b, LS_PLAN_DP, 4, 62, 2); /* pieces of 16, 16, 16 and 14 */
@@ -218,8 +204,7 @@ static void what_is_sent_is_received(void **state) {
 }
 
 /* A device has as many batches in memory as the trace has places for them. */
-static void memory_counts_the_places_that_times_count(void **state) {
-    (void)state;
+TEST(memory_counts_the_places_that_times_count) {
     for (int on_host = 0; on_host < 2; on_host++) {
         for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
             struct record_memory memory;
@@ -242,8 +227,7 @@ static void memory_counts_the_places_that_times_count(void **state) {
 }
 
 /* Of all modes, and of every pattern of messages. */
-static void the_estimate_is_near_the_count(void **state) {
-    (void)state;
+TEST(the_estimate_is_near_the_count) {
     for (int kind = 0; kind < 3 + LS_PATTERN_COUNT; kind++) {
         for (int devices = 1; devices <= (kind == 0 ? 1 : 16); devices *= 4) {
             struct planned b;
@@ -266,8 +250,7 @@ static bool same_task(const struct ls_task *a, const struct ls_task *b) {
            a->from == b->from && a->to == b->to && a->meeting == b->meeting && a->lock == b->lock;
 }
 
-static void the_same_input_gives_the_same_trace(void **state) {
-    (void)state;
+TEST(the_same_input_gives_the_same_trace) {
     for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         struct planned one, other;
         planned_begin(&one, mode, 5, 64, 1);
@@ -291,8 +274,7 @@ static void the_same_input_gives_the_same_trace(void **state) {
 }
 
 /* torch.chunk's pieces, and equal ones where a batch is no whole number. */
-static void batches_are_cut_as_the_programs_cut_them(void **state) {
-    (void)state;
+TEST(batches_are_cut_as_the_programs_cut_them) {
     static const struct {
         ls_plan_mode mode;
         double batch, rows[4];
@@ -314,8 +296,7 @@ static void expect_refusal(struct planned *b, const char *why) {
     scratch_expect_error(why, NULL);
 }
 
-static void what_cannot_be_replayed_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_cannot_be_replayed_is_refused) {
     struct planned b;
     planned_begin(&b, LS_PLAN_DP, 4, 64, 1);
     expect_refusal(&b, "has no operations");
@@ -350,23 +331,4 @@ static void what_cannot_be_replayed_is_refused(void **state) {
     b.options.devices = 2;
     expect_refusal(&b, "a program for one device");
     planned_end(&b);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_alone_takes_the_sum),
-        cmocka_unit_test(a_cpu_takes_the_sum_of_all_calls),
-        cmocka_unit_test(ddp_without_compute_is_a_chain_of_buckets),
-        cmocka_unit_test(overlap_hides_what_backward_allows),
-        cmocka_unit_test(hooks_hold_up_backward),
-        cmocka_unit_test(dp_takes_its_phases_one_after_another),
-        cmocka_unit_test(a_lock_makes_launches_follow_one_another),
-        cmocka_unit_test(what_is_sent_is_received),
-        cmocka_unit_test(memory_counts_the_places_that_times_count),
-        cmocka_unit_test(the_estimate_is_near_the_count),
-        cmocka_unit_test(the_same_input_gives_the_same_trace),
-        cmocka_unit_test(batches_are_cut_as_the_programs_cut_them),
-        cmocka_unit_test_setup_teardown(what_cannot_be_replayed_is_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

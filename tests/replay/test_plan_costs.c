@@ -1,14 +1,8 @@
 /* What tasks of replayed steps take beyond what one device alone would: recorded steps in turn, and memory that another
  * device's cache holds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "labs/replay/engine/account.h"
 #include "labs/replay/engine/plan.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { LAYERS = 2, DEVICES = 2, WORKS = 2 * LAYERS + 2, RECORDED = 4 };
@@ -36,8 +30,7 @@ static void record(struct planned *b, double step_us[RECORDED * WORKS]) {
     b->workload.step_count = RECORDED;
 }
 
-static void steps_take_the_times_of_recorded_ones(void **state) {
-    (void)state;
+TEST(steps_take_the_times_of_recorded_ones) {
     struct planned b;
     double step_us[RECORDED * WORKS];
     begin(&b, LS_PLAN_DDP);
@@ -63,8 +56,7 @@ static void steps_take_the_times_of_recorded_ones(void **state) {
     planned_end(&b);
 }
 
-static void without_recorded_steps_all_are_medians(void **state) {
-    (void)state;
+TEST(without_recorded_steps_all_are_medians) {
     struct planned b;
     double step_us[RECORDED * WORKS];
     begin(&b, LS_PLAN_DDP);
@@ -79,8 +71,7 @@ static void without_recorded_steps_all_are_medians(void **state) {
 }
 
 /* Each device is late in half of the steps. Alone each takes 113 us at the median; together all of them are late. */
-static void who_waits_for_the_late_is_late(void **state) {
-    (void)state;
+TEST(who_waits_for_the_late_is_late) {
     struct planned b;
     double step_us[RECORDED * WORKS];
     struct ls_account *account;
@@ -104,8 +95,7 @@ static void who_waits_for_the_late_is_late(void **state) {
 }
 
 /* More devices than recorded steps share them, and still differ. */
-static void few_recorded_steps_are_shared(void **state) {
-    (void)state;
+TEST(few_recorded_steps_are_shared) {
     struct planned b;
     double step_us[RECORDED * WORKS];
     begin(&b, LS_PLAN_DDP);
@@ -129,8 +119,7 @@ static void few_recorded_steps_are_shared(void **state) {
 /* --- side by side ------------------------------------------------------------------------------------------------- */
 
 /* What all devices do at once takes longer; what DP's first device does while the others wait does not. */
-static void only_those_who_work_crowd(void **state) {
-    (void)state;
+TEST(only_those_who_work_crowd) {
     struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
         begin(&b, ddp ? LS_PLAN_DDP : LS_PLAN_DP);
@@ -149,8 +138,7 @@ static void only_those_who_work_crowd(void **state) {
 }
 
 /* A batch of 5 leaves the last of 4 replicas without samples: three of four make two thirds of the crowding. */
-static void devices_without_samples_do_not_crowd(void **state) {
-    (void)state;
+TEST(devices_without_samples_do_not_crowd) {
     struct planned b;
     planned_begin(&b, LS_PLAN_DP, 4, 5, 1);
     planned_network(&b, layers, LAYERS, 5, 8);
@@ -162,8 +150,7 @@ static void devices_without_samples_do_not_crowd(void **state) {
 }
 
 /* The averaging of gradients, 2 x 1024 floats, passes over what has just been written, and DP's sum works alone. */
-static void other_kernels_do_not_crowd(void **state) {
-    (void)state;
+TEST(other_kernels_do_not_crowd) {
     struct planned b;
     for (int ddp = 0; ddp < 2; ddp++) {
         begin(&b, ddp ? LS_PLAN_DDP : LS_PLAN_DP);
@@ -183,8 +170,7 @@ static double update_us(struct planned *b) {
     return us_of(b, 0, 1, "optimizer", 0);
 }
 
-static void dp_takes_its_parameters_back(void **state) {
-    (void)state;
+TEST(dp_takes_its_parameters_back) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     b.work[WORKS - 1].bytes = 1;
@@ -206,8 +192,7 @@ static void dp_takes_its_parameters_back(void **state) {
 }
 
 /* An optimizer of several operations pays once. */
-static void the_price_is_shared_out_by_bytes(void **state) {
-    (void)state;
+TEST(the_price_is_shared_out_by_bytes) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     b.work[WORKS - 1].bytes = 3;
@@ -221,19 +206,4 @@ static void the_price_is_shared_out_by_bytes(void **state) {
     planned_expect_us(us_of(&b, 0, 1, "optimizer", 1), 8 + 0.5);
     planned_expect_us(us_of(&b, 0, 1, "forward", 0), 10);
     planned_end(&b);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_take_the_times_of_recorded_ones),
-        cmocka_unit_test(without_recorded_steps_all_are_medians),
-        cmocka_unit_test(who_waits_for_the_late_is_late),
-        cmocka_unit_test(dp_takes_its_parameters_back),
-        cmocka_unit_test(few_recorded_steps_are_shared),
-        cmocka_unit_test(only_those_who_work_crowd),
-        cmocka_unit_test(devices_without_samples_do_not_crowd),
-        cmocka_unit_test(other_kernels_do_not_crowd),
-        cmocka_unit_test(the_price_is_shared_out_by_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

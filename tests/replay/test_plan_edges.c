@@ -1,14 +1,8 @@
 /* What must come before what in replayed steps, whatever anything takes: the edges of dp_step.c and ddp_step.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "labs/replay/engine/plan.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { LAYERS = 3, DEVICES = 3 };
@@ -36,8 +30,7 @@ static int copy(const struct planned *b, int device, int step, const char *phase
 
 /* --- DataParallel ------------------------------------------------------------------------------------------------ */
 
-static void dp_goes_through_device_0_and_back(void **state) {
-    (void)state;
+TEST(dp_goes_through_device_0_and_back) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     planned_make(&b);
@@ -66,8 +59,7 @@ static void dp_goes_through_device_0_and_back(void **state) {
     planned_end(&b);
 }
 
-static void dp_replicas_run_side_by_side(void **state) {
-    (void)state;
+TEST(dp_replicas_run_side_by_side) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     ls_node_change_host(b.node)->runs_compute = true;
@@ -84,8 +76,7 @@ static void dp_replicas_run_side_by_side(void **state) {
     planned_end(&b);
 }
 
-static void dp_threads_begin_when_they_are_told_and_are_waited_for(void **state) {
-    (void)state;
+TEST(dp_threads_begin_when_they_are_told_and_are_waited_for) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     planned_make(&b);
@@ -104,8 +95,7 @@ static void dp_threads_begin_when_they_are_told_and_are_waited_for(void **state)
     planned_end(&b);
 }
 
-static void dp_by_collectives_copies_no_parameters(void **state) {
-    (void)state;
+TEST(dp_by_collectives_copies_no_parameters) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     b.options.replicate_by_collectives = true;
@@ -132,8 +122,7 @@ static void dp_by_collectives_copies_no_parameters(void **state) {
 /* --- the host ---------------------------------------------------------------------------------------------------- */
 
 /* With two places for batches the host is a step ahead of its device, and no more. */
-static void hosts_run_ahead_as_far_as_there_are_places(void **state) {
-    (void)state;
+TEST(hosts_run_ahead_as_far_as_there_are_places) {
     static const ls_plan_mode modes[] = {LS_PLAN_DP, LS_PLAN_DDP};
     for (size_t m = 0; m < 2; m++) {
         struct planned b;
@@ -158,8 +147,7 @@ static void hosts_run_ahead_as_far_as_there_are_places(void **state) {
     }
 }
 
-static void a_launch_comes_before_what_it_launches(void **state) {
-    (void)state;
+TEST(a_launch_comes_before_what_it_launches) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     planned_make(&b);
@@ -181,8 +169,7 @@ static void a_launch_comes_before_what_it_launches(void **state) {
 
 /* --- DistributedDataParallel ------------------------------------------------------------------------------------- */
 
-static void ddp_reduces_buckets_while_backward_goes_on(void **state) {
-    (void)state;
+TEST(ddp_reduces_buckets_while_backward_goes_on) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     b.options.first_bucket_bytes = b.options.bucket_bytes = 1;
@@ -208,8 +195,7 @@ static void ddp_reduces_buckets_while_backward_goes_on(void **state) {
     planned_end(&b);
 }
 
-static void ddp_divides_each_gradient_where_the_host_computes(void **state) {
-    (void)state;
+TEST(ddp_divides_each_gradient_where_the_host_computes) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     planned_make(&b);
@@ -229,8 +215,7 @@ static void ddp_divides_each_gradient_where_the_host_computes(void **state) {
     planned_end(&b);
 }
 
-static void ddp_broadcasts_buffers_before_forward(void **state) {
-    (void)state;
+TEST(ddp_broadcasts_buffers_before_forward) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     planned_make(&b);
@@ -248,8 +233,7 @@ static void ddp_broadcasts_buffers_before_forward(void **state) {
 
 /* Where devices leave no core free (LS_CPU_STREAMS=inline), what a host thread launches has ended when it goes on, on
  * whichever stream. */
-static void inline_streams_keep_their_host_waiting(void **state) {
-    (void)state;
+TEST(inline_streams_keep_their_host_waiting) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     ls_node_change_host(b.node)->runs_compute = true;
@@ -277,8 +261,7 @@ static void inline_streams_keep_their_host_waiting(void **state) {
 }
 
 /* Only CPU devices, only where the node says how many cores there are, and of a node's own devices. */
-static void streams_are_in_line_where_no_core_is_free(void **state) {
-    (void)state;
+TEST(streams_are_in_line_where_no_core_is_free) {
     struct planned b;
     static const struct {
         uint64_t cores;
@@ -310,8 +293,7 @@ static void streams_are_in_line_where_no_core_is_free(void **state) {
 }
 
 /* A caller that has finished before the others waits from then on, and not from its last launch. */
-static void dp_callers_wait_from_the_end_of_their_own_part(void **state) {
-    (void)state;
+TEST(dp_callers_wait_from_the_end_of_their_own_part) {
     struct planned b;
     begin(&b, LS_PLAN_DP);
     planned_make(&b);
@@ -330,8 +312,7 @@ static void dp_callers_wait_from_the_end_of_their_own_part(void **state) {
 }
 
 /* The marks say what replay and tests ask of recorded traces, too. */
-static void gradients_are_marked_when_they_are_ready(void **state) {
-    (void)state;
+TEST(gradients_are_marked_when_they_are_ready) {
     struct planned b;
     begin(&b, LS_PLAN_DDP);
     planned_make(&b);
@@ -344,23 +325,4 @@ static void gradients_are_marked_when_they_are_ready(void **state) {
         assert_int_equal(mark->after, own);
     }
     planned_end(&b);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dp_goes_through_device_0_and_back),
-        cmocka_unit_test(dp_replicas_run_side_by_side),
-        cmocka_unit_test(dp_threads_begin_when_they_are_told_and_are_waited_for),
-        cmocka_unit_test(dp_by_collectives_copies_no_parameters),
-        cmocka_unit_test(hosts_run_ahead_as_far_as_there_are_places),
-        cmocka_unit_test(a_launch_comes_before_what_it_launches),
-        cmocka_unit_test(ddp_reduces_buckets_while_backward_goes_on),
-        cmocka_unit_test(ddp_divides_each_gradient_where_the_host_computes),
-        cmocka_unit_test(ddp_broadcasts_buffers_before_forward),
-        cmocka_unit_test(inline_streams_keep_their_host_waiting),
-        cmocka_unit_test(streams_are_in_line_where_no_core_is_free),
-        cmocka_unit_test(dp_callers_wait_from_the_end_of_their_own_part),
-        cmocka_unit_test(gradients_are_marked_when_they_are_ready),
-    };
-    return cmocka_run_group_tests_name("plan edges", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* All-reduces message by message: counted against the formulas, timed on links, and whether everybody's numbers reach
  * everybody. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "labs/replay/engine/cost.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { MAX_RANKS = 16 };
@@ -101,8 +95,7 @@ static int count_waits(const struct meeting *m) {
 
 static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-static void messages_are_as_many_as_the_formulas_say(void **state) {
-    (void)state;
+TEST(messages_are_as_many_as_the_formulas_say) {
     const ls_hockney link = {1, 1, INFINITY};
     const double bytes = 720720 * 16; /* can be cut for 2 .. 16 ranks without a rest */
     for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
@@ -126,8 +119,7 @@ static void messages_are_as_many_as_the_formulas_say(void **state) {
 }
 
 /* Pieces of a message that cannot be cut evenly still are the whole message. */
-static void no_byte_is_lost_in_uneven_pieces(void **state) {
-    (void)state;
+TEST(no_byte_is_lost_in_uneven_pieces) {
     static const ls_pattern cut[] = {LS_PATTERN_RING, LS_PATTERN_DIRECT};
     for (size_t p = 0; p < 2; p++) {
         for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
@@ -139,8 +131,7 @@ static void no_byte_is_lost_in_uneven_pieces(void **state) {
     }
 }
 
-static void everybody_hears_of_everybody(void **state) {
-    (void)state;
+TEST(everybody_hears_of_everybody) {
     for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
         for (int ranks = 2; ranks <= MAX_RANKS; ranks++) {
             struct meeting m;
@@ -159,8 +150,7 @@ static void everybody_hears_of_everybody(void **state) {
 }
 
 /* A star of links of 1 GB/s in each direction without latency: what the formulas say with alpha = 0. */
-static void messages_take_the_time_of_the_formulas(void **state) {
-    (void)state;
+TEST(messages_take_the_time_of_the_formulas) {
     const ls_hockney link = {0, 1, INFINITY};
     const double bytes = 720720 * 16;
     for (ls_pattern pattern = 0; pattern < LS_PATTERN_COUNT; pattern++) {
@@ -176,8 +166,7 @@ static void messages_take_the_time_of_the_formulas(void **state) {
 
 /* In a program: a bucket's messages come behind it and behind the bucket before, and in front of the
  * optimizer. */
-static void buckets_travel_as_messages(void **state) {
-    (void)state;
+TEST(buckets_travel_as_messages) {
     static const struct planned_layer layers[] = {{10, 30, 1008}, {10, 30, 1008}};
     struct planned b;
     planned_begin(&b, LS_PLAN_DDP, 3, 9, 1);
@@ -203,15 +192,4 @@ static void buckets_travel_as_messages(void **state) {
         assert_string_equal(ls_trace_what(b.trace)->algorithm, name);
     }
     planned_end(&b);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_as_many_as_the_formulas_say),
-        cmocka_unit_test(no_byte_is_lost_in_uneven_pieces),
-        cmocka_unit_test(everybody_hears_of_everybody),
-        cmocka_unit_test(messages_take_the_time_of_the_formulas),
-        cmocka_unit_test(buckets_travel_as_messages),
-    };
-    return cmocka_run_group_tests_name("plan messages", tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* What options make of a step that is replayed: batch norm over all devices, ranks that join, a step as a graph, devices
  * that are not equally fast. Each against its closed form. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "labs/replay/engine/account.h"
 #include "labs/replay/engine/plan.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { LAYERS = 3, DEVICES = 4, CHANNELS = 16, WORKS = 2 * LAYERS + 2 };
@@ -42,8 +36,7 @@ static void make_batchnorm(struct planned *b) {
 
 /* An all-gather of 2 C + 1 doubles of each rank and an all-reduce of 2 C floats, both on the compute stream, and three
  * kernels more. */
-static void batch_norm_meets_twice(void **state) {
-    (void)state;
+TEST(batch_norm_meets_twice) {
     for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         struct planned b;
         begin(&b, mode, DEVICES);
@@ -61,8 +54,7 @@ static void batch_norm_meets_twice(void **state) {
 }
 
 /* On one device there is nobody to meet, and a network without batch norm has nothing to say. */
-static void batch_norm_alone_is_as_it_was(void **state) {
-    (void)state;
+TEST(batch_norm_alone_is_as_it_was) {
     for (ls_plan_mode mode = LS_PLAN_DP; mode <= LS_PLAN_DDP; mode++) {
         for (int devices = 1; devices <= 2; devices++) {
             struct planned b;
@@ -77,8 +69,7 @@ static void batch_norm_alone_is_as_it_was(void **state) {
 }
 
 /* Rank 0's counts have arrived before its batch is copied: what the host was ahead is gone. */
-static void joining_ranks_wait_before_each_step(void **state) {
-    (void)state;
+TEST(joining_ranks_wait_before_each_step) {
     struct planned b;
     begin(&b, LS_PLAN_DDP, DEVICES);
     b.workload.input_bytes = 300e3; /* 300 us from the host */
@@ -95,8 +86,7 @@ static void joining_ranks_wait_before_each_step(void **state) {
 }
 
 /* Launches of 1,000 us each, of which the host needs one for each operation, or one and the batch's. */
-static void a_graph_is_one_launch(void **state) {
-    (void)state;
+TEST(a_graph_is_one_launch) {
     struct planned b;
     begin(&b, LS_PLAN_SINGLE, 1);
     ls_node_change_host(b.node)->launch_us = 1000;
@@ -116,8 +106,7 @@ static void a_graph_is_one_launch(void **state) {
 }
 
 /* What two are to be expected to take: 0.589 standard deviations less and more than the mean. */
-static void devices_may_differ(void **state) {
-    (void)state;
+TEST(devices_may_differ) {
     struct planned b;
     const double spread = 0.1, expected = 0.58945579784977842; /* the quantile of 1.625 / 2.25 */
     begin(&b, LS_PLAN_DDP, 2);
@@ -145,8 +134,7 @@ static void devices_may_differ(void **state) {
     }
 }
 
-static void what_no_program_does_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_no_program_does_is_refused) {
     struct planned b;
     begin(&b, LS_PLAN_DP, 2);
     b.options.graph = true;
@@ -165,16 +153,4 @@ static void what_no_program_does_is_refused(void **state) {
     assert_int_equal(ls_plan_check(&b.workload, b.node, &b.options), LS_ERR_INVALID);
     scratch_expect_error("spread by nan %", NULL);
     planned_end(&b);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batch_norm_meets_twice),
-        cmocka_unit_test(batch_norm_alone_is_as_it_was),
-        cmocka_unit_test(joining_ranks_wait_before_each_step),
-        cmocka_unit_test(a_graph_is_one_launch),
-        cmocka_unit_test(devices_may_differ),
-        cmocka_unit_test_setup_teardown(what_no_program_does_is_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("plan options", tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* What a replay says of memory beside what the programs say they hold. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +7,7 @@
 
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
 
@@ -62,8 +56,7 @@ static void compare_memory(const struct model_work *m, const struct ls_plan *o, 
     ls_node_close(node);
 }
 
-static void devices_hold_what_is_counted(void **state) {
-    (void)state;
+TEST_IN(programs, devices_hold_what_is_counted) {
     static const char *const models[] = {"mlp", "convnet"};
     static const struct {
         const char *name;
@@ -91,11 +84,4 @@ static void devices_hold_what_is_counted(void **state) {
             }
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(devices_hold_what_is_counted, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("plan programs", tests, NULL, NULL);
 }

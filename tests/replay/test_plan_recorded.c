@@ -1,13 +1,6 @@
 /* A step on meta devices, with a network that a trace of one device describes, beside the same step as it is computed.
  * Kernels, copies and collectives, stream by stream, in the same order and with the same bytes; what comes before what,
  * where the program's own edges say so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 #include "labs/replay/engine/plan.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/programs/program.h"
 #include "tests/replay/model_work.h"
 #include "tests/replay/planned.h"
@@ -159,8 +153,7 @@ static ls_trace *plan(const ls_workload *w, ls_plan_mode mode, const ls_trace *r
     return trace;
 }
 
-static void replayed_steps_are_the_recorded_ones(void **state) {
-    (void)state;
+TEST_IN(programs, replayed_steps_are_the_recorded_ones) {
     static const struct {
         const char *model, *streams;
         int micro_batches;
@@ -196,8 +189,7 @@ static void replayed_steps_are_the_recorded_ones(void **state) {
 }
 
 /* What a trace says of a model beside its operations, against the model. */
-static void workloads_from_traces_know_their_model(void **state) {
-    (void)state;
+TEST_IN(programs, workloads_from_traces_know_their_model) {
     static const char *const models[] = {"mlp", "convnet"};
     static struct model_work m;
     for (size_t i = 0; i < 2; i++) {
@@ -223,12 +215,4 @@ static void workloads_from_traces_know_their_model(void **state) {
         ls_workload_close(w);
         ls_trace_destroy(trace);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(replayed_steps_are_the_recorded_ones, programs_setup, programs_teardown),
-        cmocka_unit_test_setup_teardown(workloads_from_traces_know_their_model, programs_setup, programs_teardown),
-    };
-    return cmocka_run_group_tests_name("plan recorded", tests, NULL, NULL);
 }

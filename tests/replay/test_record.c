@@ -1,19 +1,13 @@
 #define _GNU_SOURCE
 /* What replays is the real step: a wait that a mode forgets shows, and a mode that the simulator has never heard of is
  * replayed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/planned.h"
 
 enum { RANKS = 8, BATCH = 256 };
@@ -134,8 +128,7 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
 }
 
 /* Backward, then half an all-reduce twice: a device's own step, and one all-reduce of all gradients on top. */
-static void a_mode_of_its_own_needs_no_line_in_the_simulator(void **state) {
-    (void)state;
+TEST_IN(scratch, a_mode_of_its_own_needs_no_line_in_the_simulator) {
     struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
     struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
     ls_node *node;
@@ -155,8 +148,7 @@ static void a_mode_of_its_own_needs_no_line_in_the_simulator(void **state) {
 /* --- forgotten waits ---------------------------------------------------------------------------------------------- */
 
 /* Each wait between DataParallel's devices, left out (LS_CPU_DROP_WAIT): something comes too early. */
-static void a_forgotten_wait_shows(void **state) {
-    (void)state;
+TEST_IN(scratch, a_forgotten_wait_shows) {
     static const char *const waits[] = {"replica updated", "outputs ready",         "outputs gathered",
                                         "loss taken",      "loss gradient arrived", "backward done",
                                         "gradients sent",  "parameters updated"};
@@ -168,13 +160,4 @@ static void a_forgotten_wait_shows(void **state) {
         unsetenv("LS_CPU_DROP_WAIT");
         if (!(us < whole_us)) fail_msg("without the wait for \"%s\" a step takes %.17g us, as with it", waits[w], us);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_mode_of_its_own_needs_no_line_in_the_simulator, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_forgotten_wait_shows, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }

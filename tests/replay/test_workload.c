@@ -1,18 +1,12 @@
 /* The published networks of labs/replay/workloads against published figures, and the rules by which a file becomes
  * operations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/expected_work.h"
 
 static void expect_close(double got, double wanted, double tolerance) {
@@ -41,8 +35,7 @@ static double phase_flops(const ls_workload *w, const char *phase, bool products
 
 /* Parameters: torchvision's model pages; GPT-2's published weights; BERT's by counting (its page says 336 M). Flops:
  * torchvision's multiply-adds, to its 2 decimals; the transformers' are counted, and checked by formulas below. */
-static void networks_have_their_published_size(void **state) {
-    (void)state;
+TEST(networks_have_their_published_size) {
     static const struct {
         const char *name;
         uint64_t parameters;
@@ -65,8 +58,7 @@ static void networks_have_their_published_size(void **state) {
 }
 
 /* 2 flops for each weight at each token, and the two products of attention: 4 s^2 d. */
-static void transformers_have_the_flops_of_their_formula(void **state) {
-    (void)state;
+TEST(transformers_have_the_flops_of_their_formula) {
     const double s = 1024, d = 1600, layers = 48, vocabulary = 50257;
     ls_workload *w = open_workload("gpt2-xl");
     double formula = layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * vocabulary;
@@ -76,8 +68,7 @@ static void transformers_have_the_flops_of_their_formula(void **state) {
 
 /* Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, equation 1: a layer keeps s h (34 + 5 a s / h) bytes
  * with elements of 2 bytes and masks of 1; with elements of 4 bytes that is s h 66 + 9 a s^2. */
-static void transformers_keep_the_activations_of_their_formula(void **state) {
-    (void)state;
+TEST(transformers_keep_the_activations_of_their_formula) {
     const double s = 1024, h = 1600, a = 25, layers = 48;
     ls_workload *w = open_workload("gpt2-xl");
     double outside = (4 + 1) * s * h /* dropout behind the embeddings */ + 4 * s * h /* the last norm */;
@@ -87,8 +78,7 @@ static void transformers_keep_the_activations_of_their_formula(void **state) {
 
 /* What the input's first layer has no need of is left out; all other products have twice their flops on the way
  * back. */
-static void backward_has_twice_the_flops(void **state) {
-    (void)state;
+TEST(backward_has_twice_the_flops) {
     ls_workload *w = open_workload("resnet50");
     const double first = 2.0 * 3 * 64 * 7 * 7 * 112 * 112;
     expect_close(phase_flops(w, "backward", true), 2 * phase_flops(w, "forward", true) - first, 1e-12);
@@ -100,8 +90,7 @@ static void backward_has_twice_the_flops(void **state) {
     ls_workload_close(w);
 }
 
-static void each_parameter_is_ready_once_in_reverse_order(void **state) {
-    (void)state;
+TEST(each_parameter_is_ready_once_in_reverse_order) {
     static const char *const names[] = {"resnet50", "resnet101",  "resnext50", "resnext101",
                                         "vgg16",    "bert-large", "gpt2-xl"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
@@ -121,8 +110,7 @@ static void each_parameter_is_ready_once_in_reverse_order(void **state) {
     }
 }
 
-static void parameters_have_their_published_names(void **state) {
-    (void)state;
+TEST(parameters_have_their_published_names) {
     static const struct {
         const char *workload, *first, *last;
         int index;
@@ -147,8 +135,7 @@ static void parameters_have_their_published_names(void **state) {
 }
 
 /* A product's flops are 2 for each weight at each place: a slip in a figure leaves a fraction. */
-static void products_use_each_weight_a_whole_number_of_times(void **state) {
-    (void)state;
+TEST(products_use_each_weight_a_whole_number_of_times) {
     static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101", "vgg16", "gpt2-xl"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         ls_workload *w = open_workload(names[n]);
@@ -187,8 +174,7 @@ static const char small[] =
     "   {\"name\": \"relu\", \"kind\": \"activation\", \"flops\": 10, \"output\": 3, \"kept\": 0,\n"
     "    \"buffers\": 8, \"parameters\": {\"slope\": 4}}]}]}\n";
 
-static void operations_follow_from_the_rules(void **state) {
-    (void)state;
+TEST(operations_follow_from_the_rules) {
     static const struct ls_work expected[] = {
         {"body.fc", "forward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 0, 0, 0},
         {"act.1.relu", "forward", 10, 4 * (5 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4},
@@ -208,8 +194,7 @@ static void operations_follow_from_the_rules(void **state) {
 }
 
 /* What replay takes where its options say nothing: nothing, or what the file says. */
-static void defaults_are_the_files(void **state) {
-    (void)state;
+TEST(defaults_are_the_files) {
     static const struct {
         const char *text;
         struct ls_workload_defaults defaults;
@@ -248,8 +233,7 @@ static void expect_refusal(const char *from, const char *to, const char *line, c
     scratch_expect_error(line, why);
 }
 
-static void malformed_files_are_refused_with_their_line(void **state) {
-    (void)state;
+TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"name\": \"small\", ", "", "small.json:1: ", "name is missing");
     expect_refusal("\"source\": \"a test\"", "\"source\": 7", "small.json:1: ", "source must be a text");
     expect_refusal("[\"of two layers\"]", "[1]", "small.json:1: ", "a note is a text");
@@ -289,8 +273,7 @@ static void malformed_files_are_refused_with_their_line(void **state) {
 }
 
 /* Blocks of blocks, each of which would be unfolded 10,000 times. */
-static void blocks_that_explode_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, blocks_that_explode_are_refused) {
     char text[4000];
     ls_workload *w;
     size_t length =
@@ -309,23 +292,4 @@ static void blocks_that_explode_are_refused(void **state) {
     scratch_expect_error("bomb:", "more than 10000 layers");
     assert_int_equal(ls_workload_open(&w, "no-such-network"), LS_ERR_IO);
     scratch_expect_error("no-such-network", NULL);
-}
-
-#define WITH_ERRORS(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_have_their_published_size),
-        cmocka_unit_test(transformers_have_the_flops_of_their_formula),
-        cmocka_unit_test(transformers_keep_the_activations_of_their_formula),
-        cmocka_unit_test(backward_has_twice_the_flops),
-        cmocka_unit_test(each_parameter_is_ready_once_in_reverse_order),
-        cmocka_unit_test(parameters_have_their_published_names),
-        cmocka_unit_test(products_use_each_weight_a_whole_number_of_times),
-        cmocka_unit_test(operations_follow_from_the_rules),
-        cmocka_unit_test(defaults_are_the_files),
-        WITH_ERRORS(malformed_files_are_refused_with_their_line),
-        WITH_ERRORS(blocks_that_explode_are_refused),
-    };
-    return cmocka_run_group_tests_name("workload", tests, NULL, NULL);
 }

@@ -1,25 +1,18 @@
 /* Workloads from traces: of a program that was built from a workload, which must give that workload back, and of
  * traces that a test writes down step by step. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "labs/replay/engine/plan.h"
 #include "labs/replay/engine/workload.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/replay/expected_work.h"
 #include "tests/replay/planned.h"
 
 /* --- and back again ---------------------------------------------------------------------------------------------- */
 
-static void a_built_program_gives_its_workload_back(void **state) {
-    (void)state;
+TEST(a_built_program_gives_its_workload_back) {
     ls_workload *file, *back;
     struct planned b;
     enum { BATCH = 8 };
@@ -162,8 +155,7 @@ enum { WORKS = sizeof expected / sizeof *expected };
 static void expect_operations(const ls_workload *w) { expect_work(w, expected, WORKS); }
 
 /* Three whole steps, of which the middle one is the median, and a short one, which does not count. */
-static void operations_are_medians_of_whole_steps(void **state) {
-    (void)state;
+TEST(operations_are_medians_of_whole_steps) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
@@ -193,8 +185,7 @@ static void operations_are_medians_of_whole_steps(void **state) {
 }
 
 /* The first one's operations and the update. What the host did for the others is nobody's. */
-static void of_micro_batches_the_first_one_counts(void **state) {
-    (void)state;
+TEST(of_micro_batches_the_first_one_counts) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
@@ -217,8 +208,7 @@ static void of_micro_batches_the_first_one_counts(void **state) {
 }
 
 /* Without marks all gradients are behind the last operation of backward, the last parameter first. */
-static void without_marks_gradients_are_ready_at_the_end(void **state) {
-    (void)state;
+TEST(without_marks_gradients_are_ready_at_the_end) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
@@ -236,8 +226,7 @@ static void without_marks_gradients_are_ready_at_the_end(void **state) {
 }
 
 /* Operations without a time: what is not known stays unknown. */
-static void meta_devices_have_no_times(void **state) {
-    (void)state;
+TEST(meta_devices_have_no_times) {
     struct recorded r;
     ls_workload *w;
     recorded_begin(&r);
@@ -263,8 +252,7 @@ static void expect_refusal(struct recorded *r, const char *why) {
     ls_trace_destroy(r->trace);
 }
 
-static void other_traces_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, other_traces_are_refused) {
     struct recorded r;
     recorded_begin(&r);
     step(&r, 1, 10);
@@ -290,16 +278,4 @@ static void other_traces_are_refused(void **state) {
     step(&r, 1, 10);
     ls_trace_about(r.trace)->batch_size = 0;
     expect_refusal(&r, "how many samples");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_built_program_gives_its_workload_back),
-        cmocka_unit_test(operations_are_medians_of_whole_steps),
-        cmocka_unit_test(of_micro_batches_the_first_one_counts),
-        cmocka_unit_test(without_marks_gradients_are_ready_at_the_end),
-        cmocka_unit_test(meta_devices_have_no_times),
-        cmocka_unit_test_setup_teardown(other_traces_are_refused, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("workload from a trace", tests, NULL, NULL);
 }

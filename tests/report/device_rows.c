@@ -1,13 +1,8 @@
 #include "tests/report/device_rows.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
+
+#include "tests/base/test.h"
 
 struct ls_device_row make_device_row(int rank, int device) {
     struct ls_device_row row = {.rank = rank, .device = device, .current_bytes = 1048576, .peak_total_bytes = 2097152};

@@ -1,18 +1,11 @@
 /* When the host looks at the losses again: the shorter steps are, the more of them lie between two looks. The clock is
  * put where it decides. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "common/base/clock.h"
 #include "common/report/deferred.h"
+#include "tests/base/test.h"
 #include "tests/train/small_run.h"
 
-static void short_steps_are_looked_at_less_often(void **state) {
-    (void)state;
+TEST(short_steps_are_looked_at_less_often) {
     enum { LEAST = 64, STEPS = 10 };
     static const struct {
         double elapsed_us; /* of ten steps; what the test itself takes comes on top */
@@ -33,9 +26,4 @@ static void short_steps_are_looked_at_less_often(void **state) {
     ls_deferred_close(&deferred);
     run.parallel->step = 0;
     small_run_close(&run);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(short_steps_are_looked_at_less_often)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

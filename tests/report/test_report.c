@@ -1,24 +1,17 @@
 /* What is said of a run's devices: shares and memory from rows of numbers, as a table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/bytes_text.h"
 #include "common/report/device_table.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/report/device_rows.h"
 
 /* --- bytes ---------------------------------------------------------------------------------------------------------- */
 
-static void bytes_are_told_in_units_of_1024(void **state) {
-    (void)state;
+TEST(bytes_are_told_in_units_of_1024) {
     static const struct {
         double nbytes;
         const char *text;
@@ -38,8 +31,7 @@ static void bytes_are_told_in_units_of_1024(void **state) {
 
 /* --- rows ----------------------------------------------------------------------------------------------------------- */
 
-static void shares_are_of_all_time(void **state) {
-    (void)state;
+TEST(shares_are_of_all_time) {
     struct ls_device_row row = make_device_row(0, 0), nothing = {0};
     expect_share(ls_device_row_busy(&row), 0.67);
     expect_share(ls_device_row_communication(&row), 0.27);
@@ -47,8 +39,7 @@ static void shares_are_of_all_time(void **state) {
     expect_share(ls_device_row_busy(&nothing), 0);
 }
 
-static void a_later_row_tells_what_came_since(void **state) {
-    (void)state;
+TEST(a_later_row_tells_what_came_since) {
     struct ls_device_row earlier = make_device_row(0, 0), later = make_device_row(0, 0);
     later.us[LS_PHASE_FORWARD] += 100;
     later.bytes[LS_PHASE_ALL_REDUCE] += 5;
@@ -61,8 +52,7 @@ static void a_later_row_tells_what_came_since(void **state) {
     assert_true(since.us[LS_PHASE_FORWARD] == 140 && since.us[LS_PHASE_LOADER] == 23);
 }
 
-static void a_row_is_read_from_clock_and_device(void **state) {
-    (void)state;
+TEST(a_row_is_read_from_clock_and_device) {
     ls_device *device = open_device(5);
     void *memory;
     struct ls_device_row row;
@@ -94,8 +84,7 @@ static char *print_table(const struct ls_device_row *rows, int count, int shown)
     return text;
 }
 
-static void the_table_has_a_line_per_device(void **state) {
-    (void)state;
+TEST(the_table_has_a_line_per_device) {
     struct ls_device_row rows[] = {make_device_row(0, 0), make_device_row(1, 0), make_device_row(2, 1)};
     char *text = print_table(rows, 3, 2);
     assert_string_equal(text, "rank  device  busy  communication   memory     peak\n"
@@ -111,8 +100,7 @@ static void the_table_has_a_line_per_device(void **state) {
     free(text);
 }
 
-static void the_heading_says_which_times_are_of_enqueueing(void **state) {
-    (void)state;
+TEST(the_heading_says_which_times_are_of_enqueueing) {
     struct ls_device_row row = make_device_row(0, 0);
     row.runs_behind = 1;
     char *text = print_table(&row, 1, 1);
@@ -120,16 +108,4 @@ static void the_heading_says_which_times_are_of_enqueueing(void **state) {
                               "device  (enqueueing)   (enqueueing)   memory     peak\n"
                               "     0          67 %           27 %  1.0 MiB  2.0 MiB\n");
     free(text);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_told_in_units_of_1024),
-        cmocka_unit_test(shares_are_of_all_time),
-        cmocka_unit_test(a_later_row_tells_what_came_since),
-        cmocka_unit_test(a_row_is_read_from_clock_and_device),
-        cmocka_unit_test(the_table_has_a_line_per_device),
-        cmocka_unit_test(the_heading_says_which_times_are_of_enqueueing),
-    };
-    return cmocka_run_group_tests_name("device table", tests, NULL, NULL);
 }

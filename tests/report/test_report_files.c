@@ -1,12 +1,5 @@
 /* The files that a run writes: which are refused before it, and what happens to lines that cannot be written. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/report/report.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 /* --- which files -------------------------------------------------------------------------------------------------- */
@@ -31,8 +25,7 @@ static void expect_conflict(const ls_train_options *options, const char *first, 
 }
 
 /* In whatever way they are spelled, and whether or not there is a file yet. */
-static void files_that_would_destroy_each_other_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, files_that_would_destroy_each_other_are_refused) {
     char here[600], again[600], linked[600], checkpoint[600];
     snprintf(here, sizeof here, "%s", scratch_path("file"));
     snprintf(again, sizeof again, "%s/./file", scratch_folder());
@@ -97,8 +90,7 @@ static void files_that_would_destroy_each_other_are_refused(void **state) {
 }
 
 /* The link stays, and what it names is made by one and replaced by the other. */
-static void a_link_to_what_is_not_there_yet_is_followed(void **state) {
-    (void)state;
+TEST_IN(scratch, a_link_to_what_is_not_there_yet_is_followed) {
     ls_train_options o = ls_train_defaults();
     assert_int_equal(symlink("file", scratch_path("link")), 0);
     o.metrics = scratch_path("file");
@@ -108,8 +100,7 @@ static void a_link_to_what_is_not_there_yet_is_followed(void **state) {
     assert_int_equal(ls_report_check(&o), LS_OK);
 }
 
-static void lines_of_an_earlier_run_are_kept(void **state) {
-    (void)state;
+TEST_IN(scratch, lines_of_an_earlier_run_are_kept) {
     ls_train_options o = ls_train_defaults();
     scratch_write("metrics", "{}\n", 3);
     scratch_write("checkpoint", "", 0);
@@ -124,8 +115,7 @@ static void lines_of_an_earlier_run_are_kept(void **state) {
     assert_int_equal(ls_report_check(&o), LS_OK);
 }
 
-static void what_cannot_be_saved_is_found_before(void **state) {
-    (void)state;
+TEST_IN(scratch, what_cannot_be_saved_is_found_before) {
     char nowhere[600];
     snprintf(nowhere, sizeof nowhere, "%s/none/file", scratch_folder());
     for (int i = 0; i < 5; i++) {
@@ -144,8 +134,7 @@ static void what_cannot_be_saved_is_found_before(void **state) {
 }
 
 /* What the end of the run would be refused. */
-static void names_that_no_file_can_have_are_found_before(void **state) {
-    (void)state;
+TEST_IN(scratch, names_that_no_file_can_have_are_found_before) {
     char name[NAME_MAX + 2];
     memset(name, 'n', sizeof name - 1);
     name[NAME_MAX + 1] = '\0';
@@ -200,8 +189,7 @@ static ls_status close_report(struct run *run) {
 }
 
 /* With the step whose line could not be written, and then no more. */
-static void a_line_that_cannot_be_written_is_told_at_once(void **state) {
-    (void)state;
+TEST_IN(scratch, a_line_that_cannot_be_written_is_told_at_once) {
     struct run run = make_run("/dev/full", scratch_path("losses"));
     assert_int_equal(open_report(&run), LS_OK);
     put_step(&run, 0);
@@ -231,8 +219,7 @@ static void expect_no_begin(const char *metrics, const char *why) {
     free(losses);
 }
 
-static void a_pipe_without_a_reader_is_not_waited_for(void **state) {
-    (void)state;
+TEST_IN(scratch, a_pipe_without_a_reader_is_not_waited_for) {
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     expect_no_begin(scratch_path("pipe"), "nobody reads this pipe");
     ls_train_options o = ls_train_defaults();
@@ -241,8 +228,7 @@ static void a_pipe_without_a_reader_is_not_waited_for(void **state) {
     scratch_expect_error("nobody reads this pipe", NULL);
 }
 
-static void what_takes_no_lines_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, what_takes_no_lines_is_refused) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", scratch_path("socket"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -252,8 +238,7 @@ static void what_takes_no_lines_is_refused(void **state) {
 }
 
 /* A reader that goes away is a failure like others, and does not kill the run. */
-static void a_pipe_with_a_reader_gets_the_lines(void **state) {
-    (void)state;
+TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     char line[300] = "";
     ls_log_init("test", -1, false);
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
@@ -271,21 +256,4 @@ static void a_pipe_with_a_reader_gets_the_lines(void **state) {
     put_step(&run, 1);
     scratch_expect_error("pipe: Broken pipe", "will end as failed");
     assert_int_equal(close_report(&run), LS_ERR_IO);
-}
-
-#define with_files(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        with_files(files_that_would_destroy_each_other_are_refused),
-        with_files(a_link_to_what_is_not_there_yet_is_followed),
-        with_files(lines_of_an_earlier_run_are_kept),
-        with_files(what_cannot_be_saved_is_found_before),
-        with_files(names_that_no_file_can_have_are_found_before),
-        with_files(a_line_that_cannot_be_written_is_told_at_once),
-        with_files(a_pipe_without_a_reader_is_not_waited_for),
-        with_files(what_takes_no_lines_is_refused),
-        with_files(a_pipe_with_a_reader_gets_the_lines),
-    };
-    return cmocka_run_group_tests_name("files of a run", tests, NULL, NULL);
 }

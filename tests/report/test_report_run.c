@@ -1,12 +1,5 @@
 /* What is said of a run: its summary and last lines, the lines of --metrics. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +9,7 @@
 #include "common/report/report.h"
 #include "common/report/summary.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/report/device_rows.h"
 
@@ -45,8 +39,7 @@ static void made_run_open(struct made_run *run) {
     run->rows[1].us[LS_PHASE_LOADER] = 123; /* of 200 us */
 }
 
-static void the_summary_tells_of_all_devices(void **state) {
-    (void)state;
+TEST_IN(scratch, the_summary_tells_of_all_devices) {
     static struct made_run run;
     made_run_open(&run);
     char *text = ls_summary_text(&run.options, &run.parallel, &run.result, run.rows);
@@ -90,8 +83,7 @@ static char *last_lines(struct made_run *run) {
     return text;
 }
 
-static void the_last_lines_say_what_to_do(void **state) {
-    (void)state;
+TEST_IN(scratch, the_last_lines_say_what_to_do) {
     static struct made_run run;
     made_run_open(&run);
     char *text = last_lines(&run);
@@ -138,8 +130,7 @@ static cJSON *summary_of(struct made_run *run) {
     return wrapper;
 }
 
-static void the_summary_tells_the_recipe(void **state) {
-    (void)state;
+TEST_IN(scratch, the_summary_tells_the_recipe) {
     static struct made_run run;
     made_run_open(&run);
     run.options.clip_norm = 0;
@@ -187,8 +178,7 @@ static void the_summary_tells_the_recipe(void **state) {
 }
 
 /* The lines of --metrics are JSON whatever happens, and have the optimizer's word for each step. */
-static void a_line_has_what_the_optimizer_says(void **state) {
-    (void)state;
+TEST_IN(scratch, a_line_has_what_the_optimizer_says) {
     static const struct ls_update_state updates[] = {
         {.learning_rate = 0.25, .norm = 1.5F, .scale = 8},
         {.learning_rate = 0.5, .norm = INFINITY, .scale = 4, .found_inf = 1},
@@ -234,16 +224,4 @@ static void a_line_has_what_the_optimizer_says(void **state) {
     assert_string_equal(rest, "");
     free(text);
     close_empty_device(run.parallel.devices[0]);
-}
-
-#define with_files(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        with_files(the_summary_tells_of_all_devices),
-        with_files(the_last_lines_say_what_to_do),
-        with_files(the_summary_tells_the_recipe),
-        with_files(a_line_has_what_the_optimizer_says),
-    };
-    return cmocka_run_group_tests_name("report of a run", tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* What counts as the time of a step: the arithmetic of blocks, pauses and warm-ups. No duration decides anything
  * here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/report/step_times.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 static ls_status go_wrong(const void *arguments) {
@@ -57,8 +51,7 @@ static void let_time_pass(void) {
     while (ls_now_us() == now_us) continue;
 }
 
-static void each_step_is_a_time(void **state) {
-    (void)state;
+TEST(each_step_is_a_time) {
     struct timing t;
     timing_open(&t, LS_TIME_STEPS);
     take_steps(&t, LS_WARMUP_STEPS);
@@ -68,8 +61,7 @@ static void each_step_is_a_time(void **state) {
     assert_true(result.timed_steps == 3 && result.steps_per_time == 1);
 }
 
-static void the_warmup_alone_is_no_time(void **state) {
-    (void)state;
+TEST(the_warmup_alone_is_no_time) {
     struct timing t;
     timing_open(&t, LS_TIME_STEPS);
     take_steps(&t, LS_WARMUP_STEPS - 1);
@@ -82,8 +74,7 @@ static void the_warmup_alone_is_no_time(void **state) {
 }
 
 /* The first block is the warm-up; steps that fill no block are not counted. */
-static void a_block_is_a_time(void **state) {
-    (void)state;
+TEST(a_block_is_a_time) {
     struct timing t;
     timing_open(&t, LS_TIME_BLOCKS);
     assert_int_equal(t.times.warmup, LS_TIME_BLOCK);
@@ -101,8 +92,7 @@ static void a_block_is_a_time(void **state) {
 }
 
 /* A block that is interrupted goes on where it was; the time in between is not its own. */
-static void pauses_are_left_out(void **state) {
-    (void)state;
+TEST(pauses_are_left_out) {
     struct timing t;
     timing_open(&t, LS_TIME_BLOCKS);
     take_steps(&t, 1);
@@ -137,8 +127,7 @@ static void take_warmup(struct timing *t, bool fast) {
 }
 
 /* Long enough for the idle ends not to matter, and short enough for the run to have four. */
-static void short_steps_make_long_blocks(void **state) {
-    (void)state;
+TEST(short_steps_make_long_blocks) {
     static const struct {
         double step_ms;
         int64_t steps, block;
@@ -153,8 +142,7 @@ static void short_steps_make_long_blocks(void **state) {
 }
 
 /* A run that nobody knows the length of keeps its blocks, and so does one of long steps. */
-static void only_short_steps_are_taken_together(void **state) {
-    (void)state;
+TEST(only_short_steps_are_taken_together) {
     static const struct {
         bool fast;
         int64_t steps, block;
@@ -171,8 +159,7 @@ static void only_short_steps_are_taken_together(void **state) {
 }
 
 /* Times of both lengths are not mixed: the short blocks are the warm-up. */
-static void long_blocks_leave_out_the_short_ones(void **state) {
-    (void)state;
+TEST(long_blocks_leave_out_the_short_ones) {
     struct timing t;
     timing_open_for(&t, LS_TIME_BLOCKS, 1000000);
     take_warmup(&t, true);
@@ -187,8 +174,7 @@ static void long_blocks_leave_out_the_short_ones(void **state) {
     assert_true(result.median_step_ms == 2);
 }
 
-static void shuffled_steps_are_not_timed(void **state) {
-    (void)state;
+TEST(shuffled_steps_are_not_timed) {
     struct timing t;
     timing_open(&t, LS_TIME_NONE);
     take_steps(&t, 100);
@@ -197,8 +183,7 @@ static void shuffled_steps_are_not_timed(void **state) {
 }
 
 /* More times than there is room for at first. */
-static void a_long_run_is_timed_to_its_end(void **state) {
-    (void)state;
+TEST(a_long_run_is_timed_to_its_end) {
     struct timing t;
     timing_open(&t, LS_TIME_STEPS);
     take_steps(&t, 10000);
@@ -207,8 +192,7 @@ static void a_long_run_is_timed_to_its_end(void **state) {
 }
 
 /* The end of a block waits for the devices, and what went wrong there is not lost. */
-static void a_device_that_failed_ends_the_block(void **state) {
-    (void)state;
+TEST_IN(scratch, a_device_that_failed_ends_the_block) {
     struct timing t;
     double step_ms;
     timing_open(&t, LS_TIME_BLOCKS);
@@ -218,20 +202,4 @@ static void a_device_that_failed_ends_the_block(void **state) {
     scratch_expect_error("the task of a test has failed", NULL);
     assert_int_equal(ls_step_times_end(&t.times, &step_ms), LS_ERR_SYSTEM);
     timing_close(&t);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_step_is_a_time),
-        cmocka_unit_test(the_warmup_alone_is_no_time),
-        cmocka_unit_test(a_block_is_a_time),
-        cmocka_unit_test(pauses_are_left_out),
-        cmocka_unit_test(short_steps_make_long_blocks),
-        cmocka_unit_test(only_short_steps_are_taken_together),
-        cmocka_unit_test(long_blocks_leave_out_the_short_ones),
-        cmocka_unit_test(shuffled_steps_are_not_timed),
-        cmocka_unit_test(a_long_run_is_timed_to_its_end),
-        cmocka_unit_test_setup_teardown(a_device_that_failed_ends_the_block, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* From options and what a machine has to a list of devices. No GPU is opened here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 #include "common/seam/devices.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 
 static const ls_int_list none = {0};
 
@@ -28,8 +22,7 @@ static void expect_list(const ls_device_choice *choice, int count, const int *in
 
 /* --- one process ---------------------------------------------------------------------------------------------------- */
 
-static void all_gpus_or_the_first_ones(void **state) {
-    (void)state;
+TEST_IN(scratch, all_gpus_or_the_first_ones) {
     ls_device_choice choice = gpus(3);
     assert_int_equal(ls_devices_choose(&choice, &none, 0), LS_OK);
     expect_list(&choice, 3, (int[]){0, 1, 2});
@@ -42,8 +35,7 @@ static void all_gpus_or_the_first_ones(void **state) {
     assert_int_equal(ls_devices_gpus(&choice), 0);
 }
 
-static void devices_may_share_a_gpu_but_not_a_core(void **state) {
-    (void)state;
+TEST_IN(scratch, devices_may_share_a_gpu_but_not_a_core) {
     const ls_int_list ids = {4, {0, 1, 0, 0}};
     ls_device_choice choice = gpus(2);
     assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK);
@@ -54,8 +46,7 @@ static void devices_may_share_a_gpu_but_not_a_core(void **state) {
     scratch_expect_error("device 0 is named twice", "only GPUs");
 }
 
-static void more_devices_than_gpus_are_told_how_to_share(void **state) {
-    (void)state;
+TEST_IN(scratch, more_devices_than_gpus_are_told_how_to_share) {
     ls_device_choice choice = gpus(1);
     assert_int_equal(ls_devices_choose(&choice, &none, 4), LS_ERR_USAGE);
     scratch_expect_error("--devices 4, but there is 1 GPU:", "--device-ids 0,0,0,0;");
@@ -64,8 +55,7 @@ static void more_devices_than_gpus_are_told_how_to_share(void **state) {
     scratch_expect_error("there are 3 GPUs", "--device-ids 0,1,2,0,1,2,0,1,2,0");
 }
 
-static void a_gpu_that_is_not_there(void **state) {
-    (void)state;
+TEST_IN(scratch, a_gpu_that_is_not_there) {
     const ls_int_list ids = {2, {1, 2}};
     ls_device_choice choice = gpus(2);
     assert_int_equal(ls_devices_choose(&choice, &ids, 0), LS_OK); /* opening it fails */
@@ -82,8 +72,7 @@ static void a_gpu_that_is_not_there(void **state) {
 
 /* --- ranks ---------------------------------------------------------------------------------------------------------- */
 
-static void ranks_take_gpus_in_turn(void **state) {
-    (void)state;
+TEST_IN(scratch, ranks_take_gpus_in_turn) {
     ls_device_choice choice = gpus(2);
     assert_int_equal(ls_devices_for_ranks(&choice, &none, 5), LS_OK);
     expect_list(&choice, 5, (int[]){0, 1, 0, 1, 0});
@@ -117,8 +106,7 @@ static const char *said(bool verbose, int device_kind, int flags, ls_status expe
     return text;
 }
 
-static void where_there_is_no_gpu_auto_takes_the_cpu(void **state) {
-    (void)state;
+TEST_IN(scratch, where_there_is_no_gpu_auto_takes_the_cpu) {
     setenv("LS_PLUGINS", "/no/such/folder", 1);
     const int apart[] = {0, LS_DEVICES_APART};
     for (int i = 0; i < 2; i++) {
@@ -134,8 +122,7 @@ static void where_there_is_no_gpu_auto_takes_the_cpu(void **state) {
 
 /* A folder without plug-ins that somebody has named, or one with a plug-in: a GPU was to be expected. A driver that
  * says that there is none is believed. */
-static void a_gpu_that_was_to_be_expected_is_missed(void **state) {
-    (void)state;
+TEST_IN(scratch, a_gpu_that_was_to_be_expected_is_missed) {
     ls_train_options options = ls_train_defaults();
     ls_device_choice choice;
     setenv("LS_PLUGINS", scratch_folder(), 1);
@@ -151,8 +138,7 @@ static void a_gpu_that_was_to_be_expected_is_missed(void **state) {
     assert_false(ls_plugin_gpu_is_missed(LS_NO_GPU " (CUDA_VISIBLE_DEVICES=)"));
 }
 
-static void options_of_gpus_on_cpu_devices(void **state) {
-    (void)state;
+TEST_IN(scratch, options_of_gpus_on_cpu_devices) {
     ls_train_options options = ls_train_defaults();
     ls_device_choice choice;
     options.device_kind = LS_TRAIN_DEVICES_CPU;
@@ -165,18 +151,4 @@ static void options_of_gpus_on_cpu_devices(void **state) {
     options.cuda_graph = true;
     assert_int_equal(ls_devices_find(&choice, &options, 0), LS_ERR_USAGE);
     scratch_expect_error("--cuda-graph", "--device-kind cuda");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_gpus_or_the_first_ones, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(devices_may_share_a_gpu_but_not_a_core, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(more_devices_than_gpus_are_told_how_to_share, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(ranks_take_gpus_in_turn, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(where_there_is_no_gpu_auto_takes_the_cpu, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(a_gpu_that_was_to_be_expected_is_missed, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(options_of_gpus_on_cpu_devices, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* A loss that is not finite ends the run where it comes up: the place is named, nothing is updated, and other ranks
  * hear of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/parallel/plan.h"
 
@@ -38,8 +32,7 @@ static void expect_each_parameter(ls_model *model, const float *x) {
     }
 }
 
-static void the_first_place_in_the_computation_is_named(void **state) {
-    (void)state;
+TEST(the_first_place_in_the_computation_is_named) {
     static const char *const descriptions[] = {"mlp", "convnet"};
     ls_device *device = open_device(0);
     for (int m = 0; m < 2; m++) {
@@ -62,8 +55,7 @@ static void fill(const ls_model *model, size_t parameter, float value) {
 }
 
 /* Finite parameters, finite inputs, and a sum that is not: the ReLU that follows in place is no place of its own. */
-static void an_overflow_is_found_in_the_output_of_its_layer(void **state) {
-    (void)state;
+TEST(an_overflow_is_found_in_the_output_of_its_layer) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:6,4,3", BATCH, 1), *convnet = make_model(device, "convnet", BATCH, 1);
     float *x = make_values(device, BATCH * 784, 2);
@@ -129,14 +121,12 @@ static void expect_stop(enum mode mode, int devices, size_t row, const char *pla
     session_close(&session);
 }
 
-static void one_device_names_the_place(void **state) {
-    (void)state;
+TEST(one_device_names_the_place) {
     expect_stop(MODE_SINGLE, 1, 11, "in the input batch; lower --lr, or look at the data");
 }
 
 /* 12 samples on 3 devices: four each. */
-static void dataparallel_names_the_device(void **state) {
-    (void)state;
+TEST(dataparallel_names_the_device) {
     expect_stop(MODE_DP, 3, 3, "in the input batch on device 0; lower");
     expect_stop(MODE_DP, 3, 4, "in the input batch on device 1; lower");
     expect_stop(MODE_DP, 3, 11, "in the input batch on device 2; lower");
@@ -168,14 +158,10 @@ static void diverge_on_rank_1(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-static void ddp_names_the_rank_and_tells_the_others(void **state) {
-    (void)state;
-    run_good_ranks(3, diverge_on_rank_1, "inline");
-}
+TEST(ddp_names_the_rank_and_tells_the_others) { run_good_ranks(3, diverge_on_rank_1, "inline"); }
 
 /* Without the wish for it (shuffled streams), a step looks at no loss. */
-static void the_look_is_the_loops_wish(void **state) {
-    (void)state;
+TEST(the_look_is_the_loops_wish) {
     struct plan plan = make_plan(MODE_SINGLE, 1);
     struct session session;
     struct samples samples;
@@ -185,16 +171,4 @@ static void the_look_is_the_loops_wish(void **state) {
     assert_int_equal(session_step(&session, &samples.batches[0]), LS_OK);
     samples_free(&samples);
     session_close(&session);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_place_in_the_computation_is_named),
-        cmocka_unit_test(an_overflow_is_found_in_the_output_of_its_layer),
-        cmocka_unit_test(one_device_names_the_place),
-        cmocka_unit_test(dataparallel_names_the_device),
-        cmocka_unit_test(ddp_names_the_rank_and_tells_the_others),
-        cmocka_unit_test(the_look_is_the_loops_wish),
-    };
-    return cmocka_run_group_tests_name("divergence", tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* happens_before — whether `b` is found among what comes behind `a`, and what comes behind that. */
 #include "tests/trace/happens_before.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 
 #include "common/trace/trace_internal.h"
+#include "tests/base/test.h"
 
 struct search {
     const ls_trace *trace;

@@ -1,14 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/trace/resolve.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/records.h"
 
 struct ls_probe_record *records_add(struct records *records, ls_probe_kind kind, const char *label, uintptr_t object,

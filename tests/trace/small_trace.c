@@ -1,14 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/small_trace.h"
 
 int small_lane(ls_trace *trace, ls_lane_kind kind, int rank, int device) {

@@ -1,11 +1,4 @@
 /* Traces as files: what is read is what was written, ranks are merged, and a folder is cleared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +8,7 @@
 #include "common/base/json.h"
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/base/text.h"
 #include "tests/trace/happens_before.h"
 #include "tests/trace/small_trace.h"
@@ -75,8 +69,7 @@ static void expect_same_trace(const ls_trace *left, const ls_trace *right, doubl
     assert_true(a->number == b->number && a->ranks == b->ranks && a->tasks == b->tasks && a->elements == b->elements);
 }
 
-static void test_what_is_read_is_what_was_written(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_is_read_is_what_was_written) {
     small_trace_write("run", true);
     ls_trace *written = small_trace_sealed(true), *read;
     assert_int_equal(ls_trace_read(&read, scratch_path("run")), LS_OK);
@@ -96,8 +89,7 @@ static void test_what_is_read_is_what_was_written(void **state) {
     ls_trace_destroy(read);
 }
 
-static void test_what_is_written_again_is_the_same(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_is_written_again_is_the_same) {
     for (int timed = 0; timed < 2; timed++) {
         small_trace_write("run", timed);
         ls_trace *read;
@@ -169,8 +161,7 @@ static void write_again(const char *name, bool strange) {
     free(text);
 }
 
-static void test_any_layout_is_read(void **state) {
-    (void)state;
+TEST_IN(scratch, test_any_layout_is_read) {
     static const char *const names[] = {"run/rank_0.json", "run/rank_1.json"};
     for (int strange = 0; strange < 2; strange++) {
         small_trace_write("run", true);
@@ -186,8 +177,7 @@ static void test_any_layout_is_read(void **state) {
     }
 }
 
-static void test_a_trace_without_times_has_none_in_its_file(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_trace_without_times_has_none_in_its_file) {
     small_trace_write("run", false);
     char *text = scratch_read_text("run/rank_0.json");
     assert_int_equal(count_text(text, "\"ts\": 0.000"), 5 + 2);
@@ -203,8 +193,7 @@ static void test_a_trace_without_times_has_none_in_its_file(void **state) {
 }
 
 /* The file as JSON, as other programs see it. */
-static void test_the_file_says_what_tools_look_for(void **state) {
-    (void)state;
+TEST_IN(scratch, test_the_file_says_what_tools_look_for) {
     small_trace_write("run", true);
     ls_json *json;
     assert_int_equal(ls_json_open(&json, scratch_path("run/rank_1.json")), LS_OK);
@@ -245,8 +234,7 @@ static void test_the_file_says_what_tools_look_for(void **state) {
     ls_json_close(json);
 }
 
-static void test_merging_puts_ranks_side_by_side(void **state) {
-    (void)state;
+TEST_IN(scratch, test_merging_puts_ranks_side_by_side) {
     small_trace_write("run", true);
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_OK);
     char *text = scratch_read_text("run/merged.json");
@@ -267,8 +255,7 @@ static void test_merging_puts_ranks_side_by_side(void **state) {
 }
 
 /* More tasks than the reader of a second file first makes room for. */
-static void test_files_can_be_read_into_one_trace(void **state) {
-    (void)state;
+TEST_IN(scratch, test_files_can_be_read_into_one_trace) {
     enum { TASKS = 100 };
     ls_trace *trace;
     assert_int_equal(ls_trace_create(&trace), LS_OK);
@@ -296,8 +283,7 @@ static void test_files_can_be_read_into_one_trace(void **state) {
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
-static void test_clearing_removes_the_files_of_a_trace_alone(void **state) {
-    (void)state;
+TEST_IN(scratch, test_clearing_removes_the_files_of_a_trace_alone) {
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK); /* not there yet */
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
     small_trace_write("run", true);
@@ -310,20 +296,4 @@ static void test_clearing_removes_the_files_of_a_trace_alone(void **state) {
     static const char *const ours[] = {"run/rank_0.json", "run/rank_1.json", "run/merged.json"};
     for (int i = 0; i < 3; i++) assert_int_equal(access(scratch_path(ours[i]), F_OK), -1);
     for (int i = 0; i < 4; i++) assert_int_equal(access(scratch_path(others[i]), F_OK), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(what_is_read_is_what_was_written),
-        TEST(what_is_written_again_is_the_same),
-        TEST(any_layout_is_read),
-        TEST(a_trace_without_times_has_none_in_its_file),
-        TEST(the_file_says_what_tools_look_for),
-        TEST(merging_puts_ranks_side_by_side),
-        TEST(files_can_be_read_into_one_trace),
-        TEST(clearing_removes_the_files_of_a_trace_alone),
-    };
-    return cmocka_run_group_tests_name("chrome", tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* Traces as files: what is refused, and that nothing of others is cleared away. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +9,7 @@
 
 #include "common/trace/chrome.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/small_trace.h"
 
 /* --- damaged files ------------------------------------------------------------------------------------------------ */
@@ -108,8 +102,7 @@ static const struct damage {
     {"\"traceEvents\": [", "\"traceEvents\": {}, \"events\": [", "no trace of this program"},
 };
 
-static void test_damaged_files_are_refused_with_file_and_line(void **state) {
-    (void)state;
+TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
     small_trace_write("run", true);
     char *text = scratch_read_text("run/rank_0.json");
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
@@ -134,8 +127,7 @@ static void test_damaged_files_are_refused_with_file_and_line(void **state) {
     free(text);
 }
 
-static void test_a_file_that_was_cut_short_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
     small_trace_write("run", true);
     char *text = scratch_read_text("run/rank_0.json");
     size_t whole = strlen(text) - 1; /* without the last line's end it is the same */
@@ -167,8 +159,7 @@ static void expect_folder_refused(ls_status status, const char *said, const char
     scratch_expect_error(said, where);
 }
 
-static void test_folders_that_hold_no_whole_run_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_folders_that_hold_no_whole_run_are_refused) {
     expect_folder_refused(LS_ERR_IO, "cannot read the folder", "run");
     small_trace_write("run", true);
     assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
@@ -189,8 +180,7 @@ static void test_folders_that_hold_no_whole_run_are_refused(void **state) {
     expect_folder_refused(LS_ERR_INVALID, "different runs", "rank_2.json");
 }
 
-static void test_files_of_different_runs_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_files_of_different_runs_are_refused) {
     static const struct {
         const char *what, *with, *said;
     } rows[] = {
@@ -217,8 +207,7 @@ static void test_files_of_different_runs_are_refused(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_a_cycle_is_refused_where_it_lies(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_cycle_is_refused_where_it_lies) {
     small_trace_write("run", true);
     damage_file("run/rank_1.json", "\"id\": 2, \"kind\": \"copy\"", "\"id\": 2, \"kind\": \"copy\", \"after\": [1]");
     expect_folder_refused(LS_ERR_INVALID, "which waits for it", "rank_1.json:19:");
@@ -235,8 +224,7 @@ static void expect_not_cleared(const char *file) {
     assert_int_equal(access(scratch_path("run/rank_1.json"), F_OK), 0);
 }
 
-static void test_files_of_others_keep_a_folder_from_being_cleared(void **state) {
-    (void)state;
+TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
     static const char *const texts[] = {"", "{}", "{\"traceEvents\": []}\n", "{\n\"lockstep\": 1, \"rank\": 2}\n"};
     static const char *const names[] = {"run/merged.json", "run/rank_0.json", "run/rank_12.json"};
     for (int i = 0; i < 4 * 3; i++) {
@@ -265,8 +253,7 @@ static void test_files_of_others_keep_a_folder_from_being_cleared(void **state) 
 }
 
 /* Found before the steps are recorded: a sticky folder lets nobody replace another user's files. */
-static void test_another_users_trace_in_a_sticky_folder(void **state) {
-    (void)state;
+TEST_IN(scratch, test_another_users_trace_in_a_sticky_folder) {
     small_trace_write("run", true);
     assert_int_equal(chmod(scratch_folder(), 0755), 0);
     assert_int_equal(chmod(scratch_path("run"), 01777), 0);
@@ -288,8 +275,7 @@ static void test_another_users_trace_in_a_sticky_folder(void **state) {
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK);
 }
 
-static void test_edges_between_ranks_need_one_file(void **state) {
-    (void)state;
+TEST_IN(scratch, test_edges_between_ranks_need_one_file) {
     ls_trace *trace = small_trace(true);
     ls_trace_add_edge(trace, 0, 6);
     assert_int_equal(ls_trace_seal(trace), LS_OK);
@@ -299,20 +285,4 @@ static void test_edges_between_ranks_need_one_file(void **state) {
     assert_int_equal(ls_trace_write_file(trace, scratch_path("none/one.json")), LS_ERR_IO);
     scratch_expect_error("none", NULL);
     ls_trace_destroy(trace);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(damaged_files_are_refused_with_file_and_line),
-        TEST(a_file_that_was_cut_short_is_refused),
-        TEST(folders_that_hold_no_whole_run_are_refused),
-        TEST(files_of_different_runs_are_refused),
-        TEST(a_cycle_is_refused_where_it_lies),
-        TEST(edges_between_ranks_need_one_file),
-        TEST(files_of_others_keep_a_folder_from_being_cleared),
-        TEST(another_users_trace_in_a_sticky_folder),
-    };
-    return cmocka_run_group_tests_name("chrome_refused", tests, NULL, NULL);
 }

@@ -1,14 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/happens_before.h"
 #include "tests/trace/records.h"
 
@@ -19,8 +13,7 @@ static const struct ls_task *task_of(const ls_trace *trace, const char *name) {
 static void expect_near(double value, double expected) { assert_true(fabs(value - expected) < 1e-9); }
 
 /* A worker runs what a host launches: the host goes on meanwhile. */
-static void test_a_launch_is_a_task_of_the_host_and_one_of_the_stream(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_launch_is_a_task_of_the_host_and_one_of_the_stream) {
     struct records threads[2] = {{.thread.name = "rank 3"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "gemm", 12, 1, 100, 102)->phase = "forward";
     threads[0].records[0].flops = 77;
@@ -50,8 +43,7 @@ static void test_a_launch_is_a_task_of_the_host_and_one_of_the_stream(void **sta
     ls_trace_destroy(trace);
 }
 
-static void test_lanes_do_not_depend_on_who_wrote_first(void **state) {
-    (void)state;
+TEST_IN(scratch, test_lanes_do_not_depend_on_who_wrote_first) {
     for (int first = 0; first < 2; first++) {
         struct records threads[3] = {{.thread.name = "loader"}, {.thread.name = ""}, {.thread.name = ""}};
         struct records *one = &threads[1 + first], *other = &threads[2 - first];
@@ -69,8 +61,7 @@ static void test_lanes_do_not_depend_on_who_wrote_first(void **state) {
 }
 
 /* The host runs it itself: its own time is what lies before and behind. */
-static void test_inline_work_is_not_the_hosts_time(void **state) {
-    (void)state;
+TEST_IN(scratch, test_inline_work_is_not_the_hosts_time) {
     struct records host = {0};
     records_inline(&host, "gemm", 10, 1, 100, 101, 150, 152);
     records_inline(&host, "relu", 10, 2, 160, 161, 165, 165.5);
@@ -90,8 +81,7 @@ static void test_inline_work_is_not_the_hosts_time(void **state) {
 }
 
 /* Each record was written in one task of the host, also those that are no task. */
-static void test_a_task_of_the_host_knows_its_records(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_task_of_the_host_knows_its_records) {
     struct records host = {0};
     records_inline(&host, "gemm", 10, 1, 100, 101, 150, 152); /* a LAUNCH and a RUN */
     records_event(&host, LS_PROBE_RECORD, 10, 500, 1, 153, 153);
@@ -109,8 +99,7 @@ static void test_a_task_of_the_host_knows_its_records(void **state) {
 }
 
 /* Two streams of one device; nothing was timed, as on a GPU. */
-static void test_events_order_streams(void **state) {
-    (void)state;
+TEST_IN(scratch, test_events_order_streams) {
     struct records host = {0};
     records_event(&host, LS_PROBE_WAIT, 10, 500, 8, 0, 1);   /* recorded before the probes began */
     records_event(&host, LS_PROBE_RECORD, 12, 500, 1, 1, 2); /* nothing is there yet */
@@ -141,8 +130,7 @@ static void test_events_order_streams(void **state) {
 }
 
 /* An event's tickets are told apart, also where another thread waits for them. */
-static void test_a_wait_is_for_the_ticket_it_names(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_wait_is_for_the_ticket_it_names) {
     struct records threads[2] = {{.thread.name = "a"}, {.thread.name = "b"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "first", 10, 1, 0, 1);
     records_event(&threads[0], LS_PROBE_RECORD, 10, 500, 1, 1, 2);
@@ -165,8 +153,7 @@ static void test_a_wait_is_for_the_ticket_it_names(void **state) {
 }
 
 /* A stream that its host runs is held up by a wait, and the host with it. */
-static void test_a_wait_of_an_inline_stream_is_the_hosts(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_wait_of_an_inline_stream_is_the_hosts) {
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "copy", 11, 1, 0, 1);
     records_event(&threads[0], LS_PROBE_RECORD, 11, 500, 1, 1, 2);
@@ -181,8 +168,7 @@ static void test_a_wait_of_an_inline_stream_is_the_hosts(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_a_host_waits_for_streams_and_events(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_host_waits_for_streams_and_events) {
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "gemm", 10, 1, 0, 1);
     records_event(&threads[0], LS_PROBE_RECORD, 10, 500, 1, 1, 2);
@@ -206,8 +192,7 @@ static void test_a_host_waits_for_streams_and_events(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_a_flag_that_is_raised_lets_others_go(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_flag_that_is_raised_lets_others_go) {
     struct records threads[3] = {{.thread.name = "main"}, {.thread.name = "first"}, {.thread.name = "second"}};
     records_add(&threads[0], LS_PROBE_RAISE, "start", 900, 7, 10, 10);
     records_add(&threads[0], LS_PROBE_AWAIT, "done", 901, 3, 12, 60);
@@ -231,8 +216,7 @@ static void test_a_flag_that_is_raised_lets_others_go(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_a_lock_is_held_by_one_after_another(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_lock_is_held_by_one_after_another) {
     struct records threads[2] = {{.thread.name = "a"}, {.thread.name = "b"}};
     records_add(&threads[0], LS_PROBE_LOCK, "gil", 800, 0, 0, 1);
     records_add(&threads[0], LS_PROBE_LAUNCH, "gemm", 10, 1, 2, 5);
@@ -255,8 +239,7 @@ static void test_a_lock_is_held_by_one_after_another(void **state) {
 }
 
 /* Two replicas in one process reduce together; the second came last. */
-static void test_a_meeting_makes_a_collective(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_meeting_makes_a_collective) {
     struct records threads[2] = {{.thread.name = "a"}, {.thread.name = "b"}};
     for (int t = 0; t < 2; t++) {
         struct ls_probe_record *meeting = records_add(&threads[t], LS_PROBE_MEETING, "all_reduce", 0xabc, 9, 20, 20);
@@ -283,8 +266,7 @@ static void test_a_meeting_makes_a_collective(void **state) {
 }
 
 /* Where nothing is computed a RUN takes no time, and stands behind its meeting. */
-static void test_meta_devices_leave_times_open(void **state) {
-    (void)state;
+TEST_IN(scratch, test_meta_devices_leave_times_open) {
     struct records host = {0};
     records_add(&host, LS_PROBE_MEETING, "all_reduce", 0xabc, 9, 20, 20)->peers = 8;
     records_add(&host, LS_PROBE_RUN, "all_reduce", 12, 1, 21, 21);
@@ -296,8 +278,7 @@ static void test_meta_devices_leave_times_open(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_copies_say_where_from_and_where_to(void **state) {
-    (void)state;
+TEST_IN(scratch, test_copies_say_where_from_and_where_to) {
     struct records host = {0};
     struct ls_probe_record *launch = records_add(&host, LS_PROBE_LAUNCH, "copy", 11, 1, 0, 1);
     launch->from = -1;
@@ -318,8 +299,7 @@ static void test_copies_say_where_from_and_where_to(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_marks_lie_on_their_stream_or_thread(void **state) {
-    (void)state;
+TEST_IN(scratch, test_marks_lie_on_their_stream_or_thread) {
     struct records host = {0};
     records_add(&host, LS_PROBE_MARK, "early", 0, 1, 0, 0);
     records_inline(&host, "gemm", 10, 1, 1, 2, 3, 4);
@@ -337,8 +317,7 @@ static void test_marks_lie_on_their_stream_or_thread(void **state) {
 
 /* A worker's RUN holds what its task did: a flag that it raised is raised by the stream. What a thread ran for others
  * is not its own time. */
-static void test_what_lies_within_a_run_is_the_streams(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_lies_within_a_run_is_the_streams) {
     struct records threads[2] = {{.thread.name = "host"}, {.thread.name = "worker"}};
     records_add(&threads[0], LS_PROBE_LAUNCH, "task", 10, 1, 0, 1);
     records_add(&threads[0], LS_PROBE_AWAIT, "flag", 900, 1, 2, 30);
@@ -362,8 +341,7 @@ static void test_what_lies_within_a_run_is_the_streams(void **state) {
 }
 
 /* A GPU's RUNs are written down after the fact, by whoever read its clock: nothing lies within them. */
-static void test_runs_that_are_written_later_hold_nothing(void **state) {
-    (void)state;
+TEST_IN(scratch, test_runs_that_are_written_later_hold_nothing) {
     struct records host = {0};
     records_add(&host, LS_PROBE_LAUNCH, "a", 10, 1, 0, 1);
     records_add(&host, LS_PROBE_LAUNCH, "b", 10, 2, 2, 3);
@@ -377,36 +355,10 @@ static void test_runs_that_are_written_later_hold_nothing(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_nothing_at_all(void **state) {
-    (void)state;
+TEST_IN(scratch, test_nothing_at_all) {
     struct records host = {0};
     ls_trace *trace = records_resolve(&host, 1, false);
     assert_int_equal(ls_trace_task_count(trace), 0);
     assert_int_equal(ls_trace_lane_count(trace), 0);
     ls_trace_destroy(trace);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_launch_is_a_task_of_the_host_and_one_of_the_stream),
-        TEST(lanes_do_not_depend_on_who_wrote_first),
-        TEST(inline_work_is_not_the_hosts_time),
-        TEST(a_task_of_the_host_knows_its_records),
-        TEST(events_order_streams),
-        TEST(a_wait_is_for_the_ticket_it_names),
-        TEST(a_wait_of_an_inline_stream_is_the_hosts),
-        TEST(a_host_waits_for_streams_and_events),
-        TEST(a_flag_that_is_raised_lets_others_go),
-        TEST(a_lock_is_held_by_one_after_another),
-        TEST(a_meeting_makes_a_collective),
-        TEST(meta_devices_leave_times_open),
-        TEST(copies_say_where_from_and_where_to),
-        TEST(marks_lie_on_their_stream_or_thread),
-        TEST(what_lies_within_a_run_is_the_streams),
-        TEST(runs_that_are_written_later_hold_nothing),
-        TEST(nothing_at_all),
-    };
-    return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);
 }

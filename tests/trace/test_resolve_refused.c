@@ -1,20 +1,13 @@
 /* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches
  * them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "common/trace/pair_map.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/records.h"
 
-static void test_records_that_cannot_be_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_records_that_cannot_be_are_refused) {
     struct records host = {0};
     records_add(&host, LS_PROBE_LAUNCH, "gemm", 10, 1, 5, 4);
     records_refused(&host, 1, "lasts from 5.000 us to 4.000 us");
@@ -42,8 +35,7 @@ static void test_records_that_cannot_be_are_refused(void **state) {
     records_refused(&host, 1, "a stream of kind 3");
 }
 
-static void test_pairs_are_told_apart(void **state) {
-    (void)state;
+TEST_IN(scratch, test_pairs_are_told_apart) {
     struct ls_pair_map map = {0};
     assert_int_equal(ls_pair_map_find(&map, 1, 1), LS_NONE);
     for (int round = 0; round < 2; round++) {
@@ -58,11 +50,4 @@ static void test_pairs_are_told_apart(void **state) {
     assert_int_equal(ls_pair_map_find(&map, 50 << 6, 0), LS_NONE);
     assert_int_equal(map.count, 5000);
     ls_pair_map_free(&map);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {TEST(records_that_cannot_be_are_refused), TEST(pairs_are_told_apart)};
-    return cmocka_run_group_tests_name("resolve refused", tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/trace/happens_before.h"
 #include "tests/trace/small_trace.h"
 
@@ -31,8 +25,7 @@ static void expect_list(const int *list, int count, int expected_count, const in
     for (int i = 0; i < count; i++) assert_int_equal(list[i], expected[i]);
 }
 
-static void test_texts_are_kept_once(void **state) {
-    (void)state;
+TEST_IN(scratch, test_texts_are_kept_once) {
     ls_trace *trace = empty_trace();
     char text[64], first[64];
     const char *kept[1000];
@@ -50,8 +43,7 @@ static void test_texts_are_kept_once(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_lists_and_counts(void **state) {
-    (void)state;
+TEST_IN(scratch, test_lists_and_counts) {
     ls_trace *trace = small_trace(false);
     assert_int_equal(ls_trace_seal(trace), LS_OK);
     int count;
@@ -77,16 +69,14 @@ static void test_lists_and_counts(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_an_empty_trace_can_be_sealed(void **state) {
-    (void)state;
+TEST_IN(scratch, test_an_empty_trace_can_be_sealed) {
     ls_trace *trace = empty_trace();
     assert_int_equal(ls_trace_seal(trace), LS_OK);
     assert_int_equal(ls_trace_task_count(trace), 0);
     ls_trace_destroy(trace);
 }
 
-static void test_meetings_are_found_by_group_and_number(void **state) {
-    (void)state;
+TEST_IN(scratch, test_meetings_are_found_by_group_and_number) {
     ls_trace *trace = empty_trace();
     struct ls_meeting meeting = {.operation = "all_reduce", .ranks = 2};
     for (int round = 0; round < 2; round++) {
@@ -101,8 +91,7 @@ static void test_meetings_are_found_by_group_and_number(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_what_happens_before_what(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_happens_before_what) {
     ls_trace *trace = small_trace(false);
     assert_int_equal(ls_trace_seal(trace), LS_OK);
     enum { LAUNCH, GEMM, COPY, REDUCE, WAIT, OTHER_LAUNCH, OTHER_GEMM, OTHER_COPY, OTHER_REDUCE, OTHER_WAIT };
@@ -122,8 +111,7 @@ static void test_what_happens_before_what(void **state) {
 }
 
 /* A chain over many lanes, against what its construction says. */
-static void test_before_in_a_large_trace(void **state) {
-    (void)state;
+TEST_IN(scratch, test_before_in_a_large_trace) {
     enum { LANES = 16, TASKS = 200000 };
     ls_trace *trace = empty_trace();
     for (int i = 0; i < LANES; i++) small_lane(trace, LS_LANE_COMPUTE, 0, i);
@@ -139,8 +127,7 @@ static void test_before_in_a_large_trace(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_cycles_are_refused_with_two_names(void **state) {
-    (void)state;
+TEST_IN(scratch, test_cycles_are_refused_with_two_names) {
     ls_trace *trace = small_trace(false);
     ls_trace_add_edge(trace, 4, 1); /* gemm waits for what waits for its all-reduce */
     expect_refused(trace, "waits for task 1 (\"gemm\" on \"compute\"), which waits for it", "all_reduce");
@@ -160,8 +147,7 @@ static void test_cycles_are_refused_with_two_names(void **state) {
 }
 
 /* A cycle far behind, with much that waits for it and much that it waits for. */
-static void test_a_cycle_is_named_and_not_what_waits_for_it(void **state) {
-    (void)state;
+TEST_IN(scratch, test_a_cycle_is_named_and_not_what_waits_for_it) {
     ls_trace *trace = empty_trace();
     for (int i = 0; i < 5; i++) small_lane(trace, LS_LANE_COMPUTE, 0, i);
     for (int i = 0; i < 1000; i++) small_task(trace, LS_TASK_KERNEL, i == 0 ? "waits" : "innocent", i < 500 ? 0 : 1);
@@ -177,8 +163,7 @@ static void test_a_cycle_is_named_and_not_what_waits_for_it(void **state) {
     ls_trace_destroy(trace);
 }
 
-static void test_what_does_not_exist_is_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_what_does_not_exist_is_refused) {
     ls_trace *trace = small_trace(false);
     ls_trace_add_edge(trace, 10, 1);
     expect_refused(trace, "task 1 waits for task 10", "there are 10");
@@ -205,8 +190,7 @@ static void test_what_does_not_exist_is_refused(void **state) {
     expect_refused(trace, "lane 8", NULL);
 }
 
-static void test_absurd_tasks_are_refused(void **state) {
-    (void)state;
+TEST_IN(scratch, test_absurd_tasks_are_refused) {
     static const struct {
         double us, fixed_bytes;
         int from, to, lock;
@@ -227,22 +211,4 @@ static void test_absurd_tasks_are_refused(void **state) {
         ls_trace_add_task(trace, &task);
         expect_refused(trace, "task 10 (\"absurd\")", NULL);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(texts_are_kept_once),
-        TEST(lists_and_counts),
-        TEST(an_empty_trace_can_be_sealed),
-        TEST(meetings_are_found_by_group_and_number),
-        TEST(what_happens_before_what),
-        TEST(before_in_a_large_trace),
-        TEST(cycles_are_refused_with_two_names),
-        TEST(a_cycle_is_named_and_not_what_waits_for_it),
-        TEST(what_does_not_exist_is_refused),
-        TEST(absurd_tasks_are_refused),
-    };
-    return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }

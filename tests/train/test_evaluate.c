@@ -1,16 +1,10 @@
 /* What is said of a model from outside of training: right answers, the hash of its weights; and where a step's time
  * went. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "common/base/hash.h"
 #include "common/train/loop.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 
 enum { SAMPLES = 50, INPUTS = 12, CLASSES = 4, ROOM = 16 };
@@ -32,8 +26,7 @@ static int64_t count_slowly(ls_model *model, const ls_dataset *dataset, int64_t 
     return right;
 }
 
-static void right_answers_are_counted_in_pieces_of_any_size(void **state) {
-    (void)state;
+TEST(right_answers_are_counted_in_pieces_of_any_size) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:12,8,4", ROOM, 5);
     ls_dataset *dataset;
@@ -56,8 +49,7 @@ static void right_answers_are_counted_in_pieces_of_any_size(void **state) {
     close_empty_device(device);
 }
 
-static void the_hash_is_that_of_the_parameters_bits(void **state) {
-    (void)state;
+TEST(the_hash_is_that_of_the_parameters_bits) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "convnet", 1, 5);
     uint64_t hash, again, expected = LS_HASH_SEED;
@@ -86,8 +78,7 @@ static void the_hash_is_that_of_the_parameters_bits(void **state) {
 
 /* --- the clock of phases ----------------------------------------------------------------------------------------- */
 
-static void time_goes_to_the_phase_that_ends(void **state) {
-    (void)state;
+TEST(time_goes_to_the_phase_that_ends) {
     struct ls_phase_clock clock = {0};
     ls_phase_reset(&clock);
     assert_int_equal(ls_phase_enter(&clock, LS_PHASE_FORWARD), LS_PHASE_OTHER);
@@ -103,8 +94,7 @@ static void time_goes_to_the_phase_that_ends(void **state) {
     assert_true(clock.us[LS_PHASE_FORWARD] == 0 && clock.bytes[LS_PHASE_SCATTER] == 0);
 }
 
-static void phases_have_names_and_know_what_is_communication(void **state) {
-    (void)state;
+TEST(phases_have_names_and_know_what_is_communication) {
     static const ls_phase communication[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE, LS_PHASE_BROADCAST,
                                              LS_PHASE_GATHER,  LS_PHASE_REDUCE,    LS_PHASE_ALL_REDUCE};
     int count = 0;
@@ -114,14 +104,4 @@ static void phases_have_names_and_know_what_is_communication(void **state) {
     assert_string_equal(ls_phase_name(LS_PHASE_OTHER), "other");
     assert_string_equal(ls_phase_name(LS_PHASE_ALL_REDUCE), "all-reduce");
     assert_string_equal(ls_phase_name(LS_PHASE_OPTIMIZER), "optimizer");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_answers_are_counted_in_pieces_of_any_size),
-        cmocka_unit_test(the_hash_is_that_of_the_parameters_bits),
-        cmocka_unit_test(time_goes_to_the_phase_that_ends),
-        cmocka_unit_test(phases_have_names_and_know_what_is_communication),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

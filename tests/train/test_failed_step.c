@@ -5,12 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <setjmp.h>
-
-#include <cmocka.h>
-
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/train/small_run.h"
 
@@ -49,8 +46,7 @@ static ls_status apply(ls_parallel *p) {
     return status;
 }
 
-static void a_failure_ends_the_run_behind_the_call_that_met_it(void **state) {
-    (void)state;
+TEST_IN(scratch, a_failure_ends_the_run_behind_the_call_that_met_it) {
     for (failing = PREPARE; failing < CALLS; failing++) {
         ls_train_options options = small_run_options();
         struct small_run r = small_run_open(&options);
@@ -68,8 +64,7 @@ static void a_failure_ends_the_run_behind_the_call_that_met_it(void **state) {
     }
 }
 
-static void nothing_is_updated_behind_a_failure(void **state) {
-    (void)state;
+TEST_IN(scratch, nothing_is_updated_behind_a_failure) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options);
     uint64_t before, after;
@@ -98,8 +93,7 @@ static ls_status apply_and_fail_beside(ls_parallel *p) {
 
 /* As where a replica's gradients did not arrive: nobody asks its device before the next hand-over, and in the last step
  * there is none. */
-static void nothing_is_saved_behind_a_failure_of_any_device(void **state) {
-    (void)state;
+TEST_IN(scratch, nothing_is_saved_behind_a_failure_of_any_device) {
     ls_train_options options = small_run_options();
     options.steps = FAILING_STEP + 1;
     options.save = scratch_path("a");
@@ -116,15 +110,4 @@ static void nothing_is_saved_behind_a_failure_of_any_device(void **state) {
     r.parallel->local_device_count = r.parallel->device_count = 1;
     close_empty_device(beside);
     small_run_close(&r);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_failure_ends_the_run_behind_the_call_that_met_it),
-        TEST(nothing_is_updated_behind_a_failure),
-        TEST(nothing_is_saved_behind_a_failure_of_any_device),
-    };
-    return cmocka_run_group_tests_name("failed step", tests, NULL, NULL);
 }

@@ -1,11 +1,4 @@
 /* What a run is fed with: what is refused beforehand, how many steps there are, and training on a stream. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +7,7 @@
 #include "common/train/loop.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
 #include "tests/data/numbers.h"
 #include "tests/nn/models.h"
 #include "tests/train/small_run.h"
@@ -46,8 +40,7 @@ static void expect_refusal(const ls_train_options *options, int world_size, ls_s
 }
 
 /* 45 samples on 4 ranks: 12, 11, 11 and 11 of them. */
-static void ranks_that_would_run_out_at_different_steps(void **state) {
-    (void)state;
+TEST_IN(scratch, ranks_that_would_run_out_at_different_steps) {
     ls_train_options options = options_of(4);
     numbers_init(&data, 45);
     expect_refusal(&options, 4, LS_OK, NULL);
@@ -73,8 +66,7 @@ static void ranks_that_would_run_out_at_different_steps(void **state) {
     expect_refusal(&options, 4, LS_OK, NULL);
 }
 
-static void streams_need_join_and_equal_batches(void **state) {
-    (void)state;
+TEST_IN(scratch, streams_need_join_and_equal_batches) {
     ls_train_options options = options_of(6);
     numbers_init_stream(&data, 45);
     expect_refusal(&options, 1, LS_OK, NULL);
@@ -85,8 +77,7 @@ static void streams_need_join_and_equal_batches(void **state) {
     expect_refusal(&options, 4, LS_ERR_INVALID, "choose a multiple of 4");
 }
 
-static void runs_that_are_too_short_or_too_long(void **state) {
-    (void)state;
+TEST_IN(scratch, runs_that_are_too_short_or_too_long) {
     ls_train_options options = options_of(46);
     numbers_init(&data, 45);
     options.drop_last = true;
@@ -108,8 +99,7 @@ static int64_t total_steps(const ls_train_options *options, int rank, int world_
     return steps;
 }
 
-static void the_number_of_steps(void **state) {
-    (void)state;
+TEST_IN(scratch, the_number_of_steps) {
     ls_train_options options = options_of(4);
     options.epochs = 3;
     numbers_init(&data, 45);
@@ -128,8 +118,7 @@ static void the_number_of_steps(void **state) {
 }
 
 /* Only the main rank says that a stream is not shuffled, and only if it was to be. */
-static void a_stream_is_not_shuffled(void **state) {
-    (void)state;
+TEST_IN(scratch, a_stream_is_not_shuffled) {
     ls_train_options options = options_of(4);
     sharing.join = true;
     numbers_init_stream(&data, 45);
@@ -146,8 +135,7 @@ static void a_stream_is_not_shuffled(void **state) {
     }
 }
 
-static void workers_that_outnumber_the_cores(void **state) {
-    (void)state;
+TEST_IN(scratch, workers_that_outnumber_the_cores) {
     int cores = ls_usable_cores();
     const struct {
         int workers, local_ranks;
@@ -170,8 +158,7 @@ static void workers_that_outnumber_the_cores(void **state) {
 /* --- batches that stay on the devices ------------------------------------------------------------------------------ */
 
 /* The loader reads without threads, so that nothing is read ahead: three batches of four samples, and no more. */
-static void resident_batches_are_loaded_once(void **state) {
-    (void)state;
+TEST_IN(scratch, resident_batches_are_loaded_once) {
     enum { KEPT = 3, BATCH = 4, STEPS = 20 };
     ls_train_options options = options_of(BATCH);
     options.workers = 0;
@@ -229,8 +216,7 @@ static ls_status train(const ls_train_options *options, ls_train_result *result)
 }
 
 /* One rank with one worker or none reads a stream in the files' order: the same weights as without --shuffle. */
-static void a_stream_trains_as_the_unshuffled_folder_does(void **state) {
-    (void)state;
+TEST_IN(scratch, a_stream_trains_as_the_unshuffled_folder_does) {
     static const struct {
         int64_t epochs, steps, expected_steps, expected_epochs;
         bool drop_last;
@@ -259,8 +245,7 @@ static void a_stream_trains_as_the_unshuffled_folder_does(void **state) {
 }
 
 /* Times of steps are kept for a median at the end: more of them than there is room for at first. */
-static void a_stream_of_many_steps(void **state) {
-    (void)state;
+TEST_IN(scratch, a_stream_of_many_steps) {
     ls_train_options options = options_of(1);
     ls_train_result result;
     options.model = "mlp:784,2,10";
@@ -271,8 +256,7 @@ static void a_stream_of_many_steps(void **state) {
     assert_int_equal(result.timed_steps, 9000 - LS_WARMUP_STEPS);
 }
 
-static void a_stream_without_a_full_batch(void **state) {
-    (void)state;
+TEST_IN(scratch, a_stream_without_a_full_batch) {
     ls_train_options options = options_of(1501);
     ls_train_result result;
     options.model = "mlp:784,8,10";
@@ -283,8 +267,7 @@ static void a_stream_without_a_full_batch(void **state) {
     scratch_expect_error("an epoch of stream:data/digits gives no full batch of 1501", "--drop-last");
 }
 
-static void streams_that_do_not_fit(void **state) {
-    (void)state;
+TEST_IN(scratch, streams_that_do_not_fit) {
     ls_device *device = open_device(0);
     ls_train_options options = options_of(8);
     ls_dataset *train_data, *test_data;
@@ -298,22 +281,4 @@ static void streams_that_do_not_fit(void **state) {
     scratch_expect_error("data/none", NULL);
     ls_model_destroy(model);
     close_empty_device(device);
-}
-
-int main(void) {
-#define WITH_ERRORS(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        WITH_ERRORS(ranks_that_would_run_out_at_different_steps),
-        WITH_ERRORS(streams_need_join_and_equal_batches),
-        WITH_ERRORS(runs_that_are_too_short_or_too_long),
-        WITH_ERRORS(the_number_of_steps),
-        WITH_ERRORS(a_stream_is_not_shuffled),
-        WITH_ERRORS(workers_that_outnumber_the_cores),
-        WITH_ERRORS(resident_batches_are_loaded_once),
-        WITH_ERRORS(a_stream_trains_as_the_unshuffled_folder_does),
-        WITH_ERRORS(a_stream_of_many_steps),
-        WITH_ERRORS(a_stream_without_a_full_batch),
-        WITH_ERRORS(streams_that_do_not_fit),
-    };
-    return cmocka_run_group_tests_name("feed", tests, NULL, NULL);
 }

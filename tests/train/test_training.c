@@ -1,15 +1,9 @@
 /* Training on one device against PyTorch's recorded runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 #include "tests/nn/models.h"
 #include "tests/train/trainer.h"
 
@@ -24,8 +18,7 @@ static void close_here(struct trainer *t) {
 
 /* --- PyTorch's runs ---------------------------------------------------------------------------------------------- */
 
-static void gradients_are_pytorchs(void **state) {
-    (void)state;
+TEST(gradients_are_pytorchs) {
     ls_device *device = open_device(0);
     expect_recorded_gradients(&recorded_mlp, device, 0, "before.", "step0.grad.");
     expect_recorded_gradients(&recorded_mlp, device, 5, "step5.state.", "step5.grad.");
@@ -40,19 +33,12 @@ static void expect_run(const struct repetition *r) {
     close_empty_device(device);
 }
 
-static void the_mlp_follows_pytorch(void **state) {
-    (void)state;
-    expect_run(&recorded_mlp);
-}
+TEST_IN(scratch, the_mlp_follows_pytorch) { expect_run(&recorded_mlp); }
 
-static void the_convnet_follows_pytorch(void **state) {
-    (void)state;
-    expect_run(&recorded_convnet);
-}
+TEST_IN(scratch, the_convnet_follows_pytorch) { expect_run(&recorded_convnet); }
 
 /* 64 samples in micro-batches of 22 22 20; for batch norm, which has no part in the MLP, it would be another run. */
-static void micro_batches_follow_pytorch(void **state) {
-    (void)state;
+TEST_IN(scratch, micro_batches_follow_pytorch) {
     struct trainer t = open_here(&recorded_mlp);
     ls_train_result result;
     double losses[STORED_MAX_STEPS];
@@ -67,8 +53,7 @@ static void micro_batches_follow_pytorch(void **state) {
 }
 
 /* The comparison itself must not let a NaN or a small departure through. */
-static void a_departure_is_seen(void **state) {
-    (void)state;
+TEST(a_departure_is_seen) {
     double losses[STORED_MAX_STEPS];
     int count = stored_losses(recorded_mlp.run, losses, STORED_MAX_STEPS);
     assert_int_equal(count, 40);
@@ -94,8 +79,7 @@ static void a_departure_is_seen(void **state) {
 
 /* --- the loop ---------------------------------------------------------------------------------------------------- */
 
-static void steps_go_on_over_epochs(void **state) {
-    (void)state;
+TEST_IN(scratch, steps_go_on_over_epochs) {
     const struct repetition r = {"", "mlp:784,10", 600, 5, LS_SGD, 0.1, 0};
     struct trainer t = open_here(&r);
     ls_train_result result;
@@ -110,8 +94,7 @@ static void steps_go_on_over_epochs(void **state) {
 }
 
 /* More steps than the ring of losses holds: none is lost or told twice. */
-static void every_step_has_its_loss(void **state) {
-    (void)state;
+TEST_IN(scratch, every_step_has_its_loss) {
     const struct repetition r = {"", "mlp:784,10", 16, 2 * LS_LOSS_RING + 7, LS_SGD, 0.01, 0};
     struct trainer t = open_here(&r);
     ls_train_result result;
@@ -127,8 +110,7 @@ static void every_step_has_its_loss(void **state) {
 }
 
 /* A second run with the same parallel object counts its steps and losses from the beginning. */
-static void a_second_run_begins_anew(void **state) {
-    (void)state;
+TEST_IN(scratch, a_second_run_begins_anew) {
     const struct repetition r = {"", "mlp:784,10", 16, 2 * LS_LOSS_RING + 7, LS_SGD, 0.01, 0};
     struct trainer t = open_here(&r);
     ls_train_result result;
@@ -145,8 +127,7 @@ static void a_second_run_begins_anew(void **state) {
     close_here(&t);
 }
 
-static void too_few_samples_are_an_error(void **state) {
-    (void)state;
+TEST_IN(scratch, too_few_samples_are_an_error) {
     const struct repetition r = {"", "mlp:784,10", 2000, 1, LS_SGD, 0.1, 0};
     struct trainer t = open_here(&r);
     ls_train_result result;
@@ -157,17 +138,4 @@ static void too_few_samples_are_an_error(void **state) {
     assert_int_equal(trainer_train(&t, &result), LS_ERR_IO);
     scratch_expect_error("missing/folder/losses", NULL);
     close_here(&t);
-}
-
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_pytorchs), in_scratch(the_mlp_follows_pytorch),
-        in_scratch(the_convnet_follows_pytorch),  cmocka_unit_test(a_departure_is_seen),
-        in_scratch(micro_batches_follow_pytorch), in_scratch(steps_go_on_over_epochs),
-        in_scratch(every_step_has_its_loss),      in_scratch(a_second_run_begins_anew),
-        in_scratch(too_few_samples_are_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 #include "tests/train/trainer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +7,7 @@
 
 #include "common/checkpoint/weights.h"
 #include "tests/base/scratch.h"
+#include "tests/base/test.h"
 
 const struct repetition recorded_mlp = {"train_mlp_adam_w1", "mlp", 64, 40, LS_ADAM, 1e-3, 0};
 const struct repetition recorded_convnet = {"train_convnet_sgd_w1", "convnet", 100, 15, LS_SGD, 0.01, 0.9};

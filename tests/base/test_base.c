@@ -1,9 +1,5 @@
 /* Flags, half-precision conversions, statuses and the hash. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <pthread.h>
 #include <string.h>

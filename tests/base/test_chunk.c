@@ -1,7 +1,3 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "common/base/chunk.h"
 #include "tests/base/test.h"
 

@@ -1,7 +1,3 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

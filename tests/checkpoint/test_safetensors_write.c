@@ -1,8 +1,4 @@
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,4 @@
 /* What the fake cuBLAS computes (tests/cuda_on_cpu/cublas_gemm.cpp) and when, against sums in double. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdbool.h>

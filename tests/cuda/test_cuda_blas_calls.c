@@ -1,8 +1,4 @@
 /* What the fake cuBLAS (tests/cuda_on_cpu/cublas.cpp) refuses, keeps and reports, against cuBLAS's guide. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <cublas_v2.h>
 #include <stdbool.h>
 #include <string.h>

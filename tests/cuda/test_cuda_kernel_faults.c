@@ -1,9 +1,5 @@
 /* Operations that cannot be launched: the message names the operation, whichever call of CUDA or cuBLAS refuses. For
  * the CPU's CUDA. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <stdio.h>
 
 #include <cuda_on_cpu.h>

@@ -1,9 +1,5 @@
 /* ls_cuda_matmul, the products that convolutions on a GPU are made of: of halves, and of many matrices at once. (ls_gemm:
  * tests/kernels.) Runs on real GPUs too. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 
 #include "common/device/plugin.h"

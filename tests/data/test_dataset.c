@@ -1,9 +1,5 @@
 /* Data sets in MNIST's format: what is read, and what is refused. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,4 @@
 /* An epoch that begins at a later batch than its first, as for a run that resumes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "common/data/loader.h"
 #include "tests/base/scratch.h"

@@ -1,7 +1,4 @@
 /* The loader in half precision: the samples of the fp32 loader, each value rounded once; answers as they are. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "common/base/dtype.h"
 #include "common/data/loader.h"

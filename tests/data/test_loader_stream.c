@@ -1,8 +1,4 @@
 /* The loader on a stream: which worker's batch comes when. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <stdio.h>
 
 #include "common/data/loader.h"

@@ -1,9 +1,5 @@
 /* The loader's workers: their order when they are slow, their lives, and what becomes of their failures. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

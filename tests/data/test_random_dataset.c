@@ -1,8 +1,4 @@
 /* Random data: what it depends on, how it is distributed, and what cannot be. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,3 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "common/data/sampler.h"
 #include "tests/base/golden.h"
 #include "tests/base/scratch.h"

@@ -1,8 +1,4 @@
 /* Streams of files in MNIST's format, read by cursors. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

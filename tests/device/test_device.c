@@ -1,9 +1,5 @@
 /* Opening devices, and the accounting of their memory. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>

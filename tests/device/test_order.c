@@ -1,10 +1,6 @@
 /* The order in which work runs, on random programs of tasks, records and waits: never other than declared, and where
  * nothing is declared, shuffled streams do find another order. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,5 @@
 /* Errors stick: what is refused, fails or does not come poisons its device, and what follows there does nothing. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "common/base/clock.h"
 #include "common/base/flag.h"

@@ -1,9 +1,5 @@
 /* Streams and events mean what they mean in CUDA, however the streams run. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <stdatomic.h>
 #include <string.h>
 

@@ -1,10 +1,6 @@
 #define _GNU_SOURCE
 #include "tests/kernels/backends.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,10 +2,6 @@
  * groups a slice of a GPU, in planes that can be read by fours and others; on one device, and as the operations for a
  * batch that lies on several ranks, where one process plays all of them and moves the numbers itself. (Halves:
  * test_half_layers.c.) */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,4 @@
 /* Casts from and to halves: every half, and the floats around which rounding changes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,6 @@
 /* The three convolutions against seven nested loops: of floats within a tolerance, of halves made of whole numbers
  * exactly, for then nothing rounds but the result. Any stride, padding, kernel and batch; all ways of GPUs (direct,
  * unfolded, in pieces). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,4 @@
 /* How a GPU's convolutions cut a batch (kernels/cuda_conv2d_plan.c). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "kernels/cuda/conv2d_plan.h"
 #include "tests/base/test.h"

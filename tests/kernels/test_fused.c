@@ -1,8 +1,4 @@
 /* Operations that do the work of several: their bits are those of the operations that they stand for. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <string.h>
 

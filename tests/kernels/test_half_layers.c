@@ -1,10 +1,6 @@
 /* Batch norm and max-pooling of fp16 and bf16: to the bit what the operation makes of the same values in fp32, rounded
  * once; statistics and gradients of parameters are fp32 and have the same bits. Every element that there is, infinities
  * and NaNs included, and what a ReLU behind batch norm lets through. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* Products and biases of halves. Where numbers are whole, sums are exact and a result is known to the bit: it is rounded
  * once. (Casts: test_casts.c.) */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* What the walk of test_ops.c does not reach: sizes that take several stages of a GPU, numbers that are none, ties, more
  * sources than travel with one launch. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,4 @@
 /* Layers and losses against PyTorch's numbers in tests/golden, within the tolerances of the README there. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 
 #include "tests/base/scratch.h"

@@ -1,10 +1,6 @@
 /* What ops.def promises of every operation: a name, costs, aliasing; and what kernels.h promises of groups of them:
  * rows do not depend on the batch, gradients accumulate, labels are checked. (Each operation at many sizes:
  * test_walk.c.) */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* Optimizers against PyTorch: golden files within float32's rounding of float64 runs, and the bits of
  * PyTorch's own float32 runs where they are known. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

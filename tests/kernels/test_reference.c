@@ -1,10 +1,6 @@
 /* Each kernel against the simplest loop that computes its formula: to the bit where the formula rounds in one way only,
  * otherwise against double. (Convolutions: test_conv2d.c; batch norm: test_batchnorm.c;
  * optimizers: test_optimizers.c.) */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <string.h>
 

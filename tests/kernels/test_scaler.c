@@ -1,8 +1,4 @@
 /* Clipping and loss scaling against PyTorch: its clip_grad_norm_ and GradScaler, as operations on the device. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,5 @@
 /* Every operation of ops.def against this processor's best build: at many sizes, from nothing on, of all types and
  * alignments; and twice, with the same bits. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

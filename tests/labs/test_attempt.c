@@ -1,9 +1,5 @@
 /* A probe as the grader's guest: when it counts as hung. This program is the guest, too: with --check=NAME. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,7 +1,4 @@
 /* What gpu_check's rates multiply: numbers, also after the rows before have run. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "common/base/dtype.h"
 #include "labs/bench/gpu_check/gpu_check.h"

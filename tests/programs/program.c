@@ -1,8 +1,4 @@
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

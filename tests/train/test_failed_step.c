@@ -1,9 +1,6 @@
 /* What a mode's calls enqueue returns nothing: a failure sticks to the device, and the loop must ask for it behind each
  * of them. */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "kernels/kernels.h"
 #include "tests/base/scratch.h"

@@ -189,7 +189,7 @@ void run_ranks_on(const struct rank_backend *backend, int world_size, int deadli
     backend->run(&first, deadline_s, body, meanwhile, exit_codes);
 }
 
-static void expect_ends(const struct rank_backend *backend, int world_size, const int *exit_codes, unsigned good,
+static void expect_ends(const struct rank_backend *backend, int world_size, const int *exit_codes, uint64_t good,
                         int other) {
     for (int r = 0; r < world_size; r++) {
         int expected = (good >> r & 1) ? 0 : other;
@@ -206,7 +206,7 @@ void run_good_ranks_on(const struct rank_backend *backend, int world_size, void 
 }
 
 void run_ranks_expecting(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
-                         const void *argument, void (*meanwhile)(const pid_t *pids), unsigned good, int other) {
+                         const void *argument, void (*meanwhile)(const pid_t *pids), uint64_t good, int other) {
     int exit_codes[LS_COMM_MAX_RANKS];
     run_ranks_on(backend, world_size, 60, body, argument, meanwhile, exit_codes);
     expect_ends(backend, world_size, exit_codes, good, other);

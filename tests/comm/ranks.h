@@ -53,7 +53,7 @@ void run_good_ranks_on_all(int world_size, void (*body)(struct rank *rank), cons
 
 /* The same, where those ranks must succeed whose bit is set in `good`, and the others end with that exit code. */
 void run_ranks_expecting(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
-                         const void *argument, void (*meanwhile)(const pid_t *pids), unsigned good, int other);
+                         const void *argument, void (*meanwhile)(const pid_t *pids), uint64_t good, int other);
 
 /* As processes. */
 void run_ranks(int world_size, int deadline_s, void (*body)(struct rank *rank), const void *argument,

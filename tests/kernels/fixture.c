@@ -83,7 +83,7 @@ float *kernel_integers(size_t count, uint64_t seed, int limit) {
 
 float *kernel_copy(const float *values, size_t count) {
     float *copy = kernel_floats(count);
-    memcpy(copy, values, count * sizeof *copy);
+    if (count > 0) memcpy(copy, values, count * sizeof *copy);
     return copy;
 }
 

@@ -10,7 +10,7 @@ override TESTS := $(notdir $(TESTS))
 TEST_SRC   := $(foreach test,$(TESTS),$(or $(filter %/$(subst %,\%,$(test)).c,$(TEST_SRC)),\
     $(error TESTS is '$(test)'; it takes names of tests/*/test_*.c$(if $(filter-out *,$(ROOMS)), in $(ROOMS)), such as $(notdir $(call programs_of,$(wordlist 1,2,$(TEST_SRC)))))))
 endif
-TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c),$(TEST_SRC))
+TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c %/test_course_report_parts.c),$(TEST_SRC))
 override TESTS := $(call programs_of,$(TEST_SRC))
 TEST_BASE  := $(BUILD)/obj/tests/base.o
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
@@ -95,8 +95,8 @@ endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
 
 $(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
-$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report: $(REPORT_OBJ)
-$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report: LDLIBS += $(REPORT_LIBS)
+$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report_parts: $(REPORT_OBJ)
+$(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report_parts: LDLIBS += $(REPORT_LIBS)
 
 $(BUILD)/hostile_attacker: $(BUILD)/obj/tests/hostile/attacker/attacker.o $(LIB)
 	$(say)

@@ -1,4 +1,4 @@
-/* What the files of this folder share; nobody else includes it, but tests/kernels/backends.c, which runs operations
+/* What the files of this folder share. One other file includes it: tests/kernels/backends.c, which runs operations
  * elsewhere. */
 #ifndef LS_DEVICE_DEVICE_INTERNAL_H
 #define LS_DEVICE_DEVICE_INTERNAL_H

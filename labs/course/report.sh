@@ -68,7 +68,7 @@ field() { tr '\t\r\n' '   ' | head -c 4000; }
 
 harmless() { "${ORACLE:-$BUILD}/course_report" "$@"; } # --as=KIND FILE
 
-# What page.awk is told of a lab.
+# Prints a lab's facts for page.awk.
 facts() {
     sheet=$folder/answers.md
     [ "$code" = . ] || sheet=$code/$sheet

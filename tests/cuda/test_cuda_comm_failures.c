@@ -277,7 +277,7 @@ TEST(groups_of_one_gpu_do_not_wait_for_one_another) {
     run_ranks_expecting(nccl.backend, RANKS, two_groups_body, NULL, NULL, 3, KILLED);
 }
 
-/* --- a GPU that fails while nobody waits for it -------------------------------------------------------------------- */
+/* --- a GPU that fails while no call waits for it ------------------------------------------------------------------ */
 
 /* Ranks of one process: the GPU of rank 2 fails behind its calls, and rank 2 does not wait for it. The others, whose
  * operation can never end, find out long before their deadline. (With shuffled streams nothing runs before they

@@ -24,20 +24,12 @@
 
 enum { MOST_BYTES = 4 << 20, MOST_ANSWERS = 1 << 20 };
 
-static ls_status put_text(const char *path) {
+static ls_status put_file(const char *path, bool answers) {
     char *text;
     size_t nbytes;
-    ls_status status = ls_file_read(path, MOST_BYTES, &text, &nbytes);
-    if (status == LS_OK) html_put(stdout, text, nbytes);
-    free(text);
-    return status;
-}
-
-static ls_status put_answers(const char *path) {
-    char *text;
-    size_t nbytes;
-    ls_status status = ls_file_read(path, MOST_ANSWERS, &text, &nbytes);
-    if (status == LS_OK) markdown_put(stdout, text, nbytes);
+    ls_status status = ls_file_read(path, answers ? MOST_ANSWERS : MOST_BYTES, &text, &nbytes);
+    if (status == LS_OK && answers) markdown_put(stdout, text, nbytes);
+    if (status == LS_OK && !answers) html_put(stdout, text, nbytes);
     free(text);
     return status;
 }
@@ -162,8 +154,8 @@ int main(int argc, char **argv) {
         else if (prefix[strspn(prefix, "abcdefghijklmnopqrstuvwxyz0123456789-")])
             status = ls_fail(LS_ERR_USAGE, "--prefix takes letters, digits and hyphens");
         else
-            status = as == AS_TEXT      ? put_text(file)
-                     : as == AS_ANSWERS ? put_answers(file)
+            status = as == AS_TEXT      ? put_file(file, false)
+                     : as == AS_ANSWERS ? put_file(file, true)
                      : as == AS_PICTURE ? put_picture(file, prefix)
                      : as == AS_GRADE   ? put_grade(file)
                                         : put_machine(compiler);

@@ -8,7 +8,7 @@
  *           others on this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
  *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received, in 1
  *           step that is the meeting itself, with no gate behind it
- *   auto  : without --allreduce a group runs this one: no other has fewer steps or sends fewer bytes. Measured with
+ *   auto  : without --allreduce a group runs this one: no other has fewer steps, or fewer bytes at its busiest rank. Measured with
  *           bench_comm on a busy 2-core AMD EPYC, 25 November 2026: sums of fp32, processes and threads, N = 2, 4, 8, 16,
  *           8 B to 64 MiB, 9 to 99 runs in each of 92 cells, against `direct` in the same run. Median cell: ring 2.7
  *           times as long, halving-doubling 2.3, tree 2.0, naive 1.7; `direct` against itself 1.0, in 9 cells of 10

@@ -329,8 +329,8 @@ static void choose_counts(size_t counts[COUNTS], const struct operation *operati
     memcpy(counts, chosen, sizeof chosen);
 }
 
-/* Every operation in place and out of place, with each rank as the root in turn. On GPUs all ranks work alike, all in place or
- * all out of place. */
+/* Every operation in place and out of place, with each rank as the root in turn. On GPUs all ranks have the
+ * same kind of memory, and each case is either in place or out of place. */
 static void run_problems(const struct operation *operation, struct problem *p) {
     bool gpu = p->b->on_gpu;
     for (enum place place = PRIVATE; place < (gpu ? MIXED : PLACE_COUNT); place++)

@@ -57,7 +57,6 @@ catcher() {
 # Takes mutants that no other worker has taken, in tree.$slot
 work() {
     runs=$scratch/runs.$slot change=''
-    ulimit -f 8000000 # what writes without an end
     cd "$scratch/tree.$slot" && git update-index -q --refresh && export LS_PLUGINS="$PWD/build/tests/cuda_on_cpu" CUBLAS_WORKSPACE_CONFIG=:64:1 || return
     for k in $mutants; do
         mkdir "$scratch/taken.$k" 2>/dev/null || continue
@@ -86,6 +85,7 @@ else
     [ $# -gt 0 ] || set -- common dp_threads ddp_procs kernels/cpu
     git ls-files -- "$@" | grep '\.c$' | xargs awk -v seed="$seed" -f tests/mutants.awk | sort -n | cut -f 2- >"$scratch/sites"
 fi
+ulimit -f 140000000 # 72 GB, for what writes without an end: from here on, so that the tests without a mutant show whether that is enough
 git clone -q . "$scratch/tree.0" && cd "$scratch/tree.0" || exit 1
 tests=$(printf 'tests/%s/test_*.c ' ${ROOMS:-'*'})
 build "$(nproc)" all $fakes $(basename -s .c $tests | sed 's|^|build/tests/|') || { tail "$scratch/build.0"; exit 1; }

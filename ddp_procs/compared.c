@@ -1,6 +1,8 @@
 /* compared — what ranks must agree on, and what they need not.
- *   idea  : every option is compared unless the list below names it, so that a new option is compared by default. Of
- *           data not the path counts, which may differ between machines, but what is read there
+ *   idea  : every option is compared unless its row says otherwise, so that a new option is compared by default
+ *   free  : the effect of an option may be compared in its place: the samples (--data, whose path may differ between
+ *           machines), the kind of devices that auto has found, the batch that --per-device-batch makes. A rank has its
+ *           own devices, limits and notes. Files are written by rank 0, and read by all as rank 0 reads them
  *   left  : the environment's LS_CPU_ISA, LS_CPU_STREAMS and OMP_NUM_THREADS, which change no bit of a weight update;
  *           and the libraries' versions: a rank's gradients are its own, and all ranks update by the same sums */
 #include "ddp_procs/compared.h"
@@ -8,7 +10,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/build_id.h"
 #include "common/base/log.h"
@@ -16,60 +17,14 @@
 /* Raised when ranks of two versions could no longer understand each other's groups or facts, whatever their builds. */
 #define PROTOCOL "1"
 
-/* ON_ALL: all ranks give the option or none does, since what it asks for takes all of them; the values are their
- * own. */
-enum rule { COMPARED, FREE, ON_ALL };
-
-/* The one list of what may differ between ranks. */
-static const struct {
-    const char *name;
-    enum rule rule;
-} may_differ[] = {
-    /* compared by what follows from them */
-    {"data", FREE},             /* the samples */
-    {"device-kind", FREE},      /* the kind that auto has found */
-    {"per-device-batch", FREE}, /* --batch-size, which it sets */
-    /* what a rank has, and how it is watched */
-    {"device-ids", FREE},
-    {"device-memory", FREE},
-    {"timeout", FREE},
-    {"prefetch", FREE},
-    {"pin-memory", FREE},
-    {"debug-launches", FREE},
-    {"quiet", FREE},
-    {"verbose", FREE},
-    /* files: rank 0's are written, and read by all as rank 0 reads them */
-    {"metrics", FREE},
-    {"summary", FREE},
-    {"dump-losses", FREE},
-    {"save-weights", FREE},
-    {"save-module-prefix", FREE},
-    {"init", ON_ALL},
-    {"save", ON_ALL},
-    {"resume", ON_ALL},
-    {"resume-if-present", ON_ALL},
-};
-
-enum { MAY_DIFFER_COUNT = sizeof may_differ / sizeof *may_differ };
-
-const char *ddp_may_differ(size_t i) { return i < MAY_DIFFER_COUNT ? may_differ[i].name : NULL; }
-
 /* --- settings ------------------------------------------------------------------------------------------------------- */
-
-static enum rule rule_of(const ls_option *row) {
-    for (size_t i = 0; i < MAY_DIFFER_COUNT; i++)
-        if (strcmp(may_differ[i].name, row->name) == 0) return may_differ[i].rule;
-    return COMPARED;
-}
 
 static void add_option(ddp_facts *facts, const ls_option *row) {
     char name[64], text[PATH_MAX];
     const char *given = row->kind == LS_OPTION_STRING ? *row->to.text : NULL;
-    enum rule rule = rule_of(row);
-    if (rule == FREE) return;
     ls_option_text(row, text, sizeof text);
     /* a given text whole, however long: facts keep a hash of it */
-    const char *value = rule == ON_ALL ? (given ? "one" : "none") : given ? given : text;
+    const char *value = row->agreement == LS_ALL_OR_NONE ? (given ? "one" : "none") : given ? given : text;
     snprintf(name, sizeof name, "--%s", row->name);
     ddp_facts_add(facts, name, value);
 }
@@ -79,7 +34,7 @@ static void add_settings(ddp_facts *facts, const ls_option *rows, size_t count) 
     ddp_facts_add(facts, "the program's build", ls_build_id(build, NULL));
     ddp_facts_add(facts, "the ranks' protocol", PROTOCOL);
     for (size_t i = 0; i < count; i++)
-        if (rows[i].kind != LS_OPTION_HEADING) add_option(facts, &rows[i]);
+        if (rows[i].kind != LS_OPTION_HEADING && rows[i].agreement != LS_MAY_DIFFER) add_option(facts, &rows[i]);
 }
 
 ls_status ddp_agree_on_settings(const ddp_agreement *agreement, const ls_option *rows, size_t count) {

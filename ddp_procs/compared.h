@@ -8,8 +8,8 @@
 #include "common/device/device.h"
 #include "ddp_procs/agree.h"
 
-/* Collective. The build of the program, and every row of the table by its present value, after all checks
- * that still change one. Rows that ranks may set as they like are a list in compared.c. */
+/* Collective. The build of the program, and of every row what it says that ranks agree on (ls_agreement), after all
+ * checks that still change a value. */
 ls_status ddp_agree_on_settings(const ddp_agreement *agreement, const ls_option *rows, size_t count);
 
 /* What a rank found when it opened what its settings name. */
@@ -21,8 +21,5 @@ typedef struct ddp_found {
 /* Collective. Each data set's shape, size and some of its samples; the kind of devices, and of GPUs the build of
  * ls_cuda.so. `so_far`: the status of opening them. A rank that has failed tells the others and returns it. */
 ls_status ddp_agree_on_data(const ddp_agreement *agreement, const ddp_found *found, ls_status so_far);
-
-/* The rows that ranks may set as they like, one by one; NULL behind the last. For tests. */
-const char *ddp_may_differ(size_t i);
 
 #endif

@@ -22,12 +22,14 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "Processes and communication"},
         {.kind = LS_OPTION_INT, .name = "spawn", .to.number = &s->spawn, .argument = "N",
-         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
+         .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .kept = "devices",
+         .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
          .empty = "be one rank"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
-         .limits = LS_BETWEEN(0, 1023), .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
+         .limits = LS_BETWEEN(0, 1023), .agreement = LS_MAY_DIFFER,
+         .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
          .empty = "0, 1, 2, ..., and again from 0 where ranks outnumber GPUs"},
-        {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards,
+        {.kind = LS_OPTION_CHOICE, .name = "shard", .to.number = &s->shard, .choices = shards, .kept = "shard",
          .help = "strided: DistributedSampler's samples; contiguous: DataParallel's chunks of the same global order, which give "
                  "DataParallel's bits if N is a power of two, gradients are added in rank order (--allreduce auto, direct, naive; for N = 2 "
                  "any), and there is neither --accumulate nor --compress"},
@@ -38,7 +40,7 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "algorithm of the gradients' all-reduce; auto: " LS_ALLREDUCE_AUTO ", or NCCL's own"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
-        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions,
+        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions, .kept = "compress",
          .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
@@ -55,11 +57,11 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
 static size_t join_rows(ddp_settings *s, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "Ranks that run out of samples at different steps"},
-        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven,
+        {.kind = LS_OPTION_FLAG, .name = "uneven", .to.flag = &s->uneven, .kept = "uneven",
          .help = "strided shards without repeated samples: some ranks get one sample less than others"},
-        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
+        {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join, .kept = "join",
          .help = "a rank without samples takes part in the others' steps until all have run out"},
-        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->join_divide, .choices = join_divisors,
+        {.kind = LS_OPTION_CHOICE, .name = "join-divide", .to.number = &s->join_divide, .choices = join_divisors, .kept = "join",
          .help = "what the gradients of such steps are divided by: the initial number of ranks, or the number of ranks with samples"},
         {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->join_throw,
          .help = "with --join: end the run, as a failure, when the first rank runs out"},

@@ -38,10 +38,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     const ls_option own[] = {
         {.kind = LS_OPTION_HEADING, .help = "Devices"},
         {.kind = LS_OPTION_INT, .name = "devices", .to.number = &s->devices, .argument = "N",
-         .limits = LS_BETWEEN(1, LS_MAX_DEVICES), .help = "devices 0 .. N-1",
+         .limits = LS_BETWEEN(1, LS_MAX_DEVICES), .kept = "devices", .help = "devices 0 .. N-1",
          .empty = "all GPUs, or a CPU device for each core"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
-         .limits = LS_BETWEEN(0, 1023),
+         .limits = LS_BETWEEN(0, 1023), .kept = "devices",
          .help = "these devices; the first holds the model. A GPU that is named more than once is shared",
          .empty = "--devices"},
         {.kind = LS_OPTION_INT, .name = "output-device", .to.number = &s->output_device, .argument = "D",
@@ -50,7 +50,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &s->replicate, .choices = replications,
          .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
                  "reduces them (a GPU for each device)"},
-        {.kind = LS_OPTION_FLAG, .name = "single", .to.flag = &s->single,
+        {.kind = LS_OPTION_FLAG, .name = "single", .to.flag = &s->single, .kept = "mode",
          .help = "train on one device without DataParallel: the T1 that speed-ups refer to"},
     };
     /* clang-format on */

@@ -40,6 +40,13 @@ typedef struct ls_limits {
 #define LS_BETWEEN(least, most)                                                                                        \
     { LS_LIMIT_BETWEEN, (least), (most) } /* both ends allowed */
 
+/* What the ranks of a job must have in common (ddp_procs/compared.h); zero-filled: the value. */
+typedef enum ls_agreement {
+    LS_SAME_VALUE,
+    LS_ALL_OR_NONE, /* all ranks give the option or none does, since it takes all of them; each has its own value */
+    LS_MAY_DIFFER,  /* nothing */
+} ls_agreement;
+
 typedef struct ls_option {
     ls_option_kind kind;
     const char *name; /* without dashes */
@@ -58,6 +65,8 @@ typedef struct ls_option {
     const char *const *choices; /* CHOICE: the names, ended by NULL */
     /* the default's text where it is 0, NULL, an empty list or no choice: "all devices"; NULL: "0" or "none" */
     const char *empty;
+    ls_agreement agreement;
+    const char *kept; /* the line of a checkpoint (checkpoint_text.h) that follows from it; NULL: none does */
 } ls_option;
 
 typedef struct ls_command {

@@ -1,6 +1,8 @@
 /* checkpoint_text — a table of lines, each of which is written, read back, compared and named in messages.
  *   idea  : a run's texts follow from its options, a file's from its metadata, so comparing the two is comparing texts.
- *           Numbers are written so that they come back with the same bits
+ *           Numbers are written so that they come back with the same bits. An option's row says which line keeps it
+ *           (option.h); what the line is to a run that resumes is said here, as some lines are of several options, and
+ *           others of none
  *   fails : in this order: no checkpoint, another format, a line that is missing or no number, another model or
  *           optimizer, an impossible position, a batch size that would move the position */
 #include "common/checkpoint/checkpoint_text.h"
@@ -16,6 +18,7 @@
 #include "common/base/log.h"
 
 #define FORMAT_VERSION "1"
+#define PREFIX "lockstep."
 #define LS_STEPS_LIMIT (INT64_C(1) << 53) /* more steps than any run has; sums of such numbers do not overflow */
 
 /* SELF: there is nothing to compare with. NOTED_IF_THERE: files of earlier versions do not have it, and say nothing. */
@@ -25,7 +28,7 @@ static const struct {
     const char *key, *words;
     enum rule rule;
 } rows[LS_TEXT_COUNT] = {
-#define LS_ROW(name, key, words, rule) {"lockstep." key, words, rule},
+#define LS_ROW(name, key, words, rule) {PREFIX key, words, rule},
     LS_CHECKPOINT_TEXT_MAP(LS_ROW)
 #undef LS_ROW
 };
@@ -54,10 +57,6 @@ static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which
     }
 }
 
-static void put_flag(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, bool value) {
-    put_text(texts, which, value ? "on" : "off");
-}
-
 static const char *optimizer_text(const ls_train_options *o) {
     if (o->optimizer == LS_SGD) return o->momentum > 0 ? "sgd with momentum" : "sgd";
     return o->optimizer == LS_ADAM ? "adam" : "adamw";
@@ -80,44 +79,37 @@ static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_SCHEDULE, text);
 }
 
-static void describe_optimizer(struct ls_checkpoint_texts *texts, const ls_train_options *o) {
-    ls_optimizer_options optimizer = ls_train_optimizer(o);
-    put_real(texts, LS_TEXT_RATE, o->learning_rate);
-    put_text(texts, LS_TEXT_RATE_SCALE, ls_rate_scaling_names[o->lr_scale]);
-    put_real(texts, LS_TEXT_MOMENTUM, o->momentum);
-    put_flag(texts, LS_TEXT_NESTEROV, o->nesterov);
-    put_real(texts, LS_TEXT_WEIGHT_DECAY, optimizer.weight_decay);
-    if (o->clip_norm > 0)
-        put_real(texts, LS_TEXT_CLIP_NORM, o->clip_norm);
-    else
-        put_text(texts, LS_TEXT_CLIP_NORM, "none");
-    put_integer(texts, LS_TEXT_GROWTH_INTERVAL, o->growth_interval);
+static void put_option(struct ls_checkpoint_texts *texts, const ls_option *option) {
+    char value[LS_TEXT_CAPACITY];
+    ls_option_text(option, value, sizeof value);
+    for (int i = 0; option->kept && i < LS_TEXT_COUNT; i++)
+        if (strcmp(rows[i].key + strlen(PREFIX), option->kept) == 0) put_text(texts, (ls_checkpoint_text)i, value);
+}
+
+static void put_options(struct ls_checkpoint_texts *texts, const ls_train_options *options) {
+    ls_train_options o = *options;
+    ls_option table[LS_TRAIN_OPTION_ROWS];
+    size_t count = ls_train_option_rows(&o, table);
+    for (size_t i = 0; i < count; i++) put_option(texts, &table[i]);
 }
 
 static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
+    put_options(texts, o);
+    /* lines of several options, of what one has come to, or of none */
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
-    put_text(texts, LS_TEXT_MODEL, o->model);
     put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
     put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
     put_text(texts, LS_TEXT_MODE, run->parallel->ops->name);
     put_integer(texts, LS_TEXT_DEVICES, run->parallel->device_count);
-    put_text(texts, LS_TEXT_PRECISION, ls_dtype_name((ls_dtype)o->precision));
-    put_integer(texts, LS_TEXT_ACCUMULATE, o->accumulate);
-    put_text(texts, LS_TEXT_DATA, o->data);
-    put_text(texts, LS_TEXT_NORMALIZE, o->normalize == LS_NORMALIZE_MNIST ? "mnist" : "none");
-    put_integer(texts, LS_TEXT_SEED, o->seed);
     put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
-    put_flag(texts, LS_TEXT_DROP_LAST, o->drop_last);
-    put_flag(texts, LS_TEXT_UNEVEN, run->sharing.uneven);
+    put_text(texts, LS_TEXT_UNEVEN, run->sharing.uneven ? "on" : "off");
     put_schedule(texts, run);
-    describe_optimizer(texts, o);
-    put_flag(texts, LS_TEXT_SYNC_BN, o->sync_bn);
+    put_real(texts, LS_TEXT_WEIGHT_DECAY, ls_train_optimizer(o).weight_decay);
+    if (o->clip_norm <= 0) put_text(texts, LS_TEXT_CLIP_NORM, "none");
     put_text(texts, LS_TEXT_COMPRESS, ls_parallel_sent_as(run->parallel));
     put_text(texts, LS_TEXT_JOIN, run->parallel->join_rule ? run->parallel->join_rule : "off");
-    put_flag(texts, LS_TEXT_TF32, o->tf32);
     put_text(texts, LS_TEXT_SHARD, run->sharing.shard == LS_SHARD_STRIDED ? "strided" : "contiguous");
-    put_integer(texts, LS_TEXT_WORKERS, o->workers);
 }
 
 void ls_checkpoint_describe(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run,

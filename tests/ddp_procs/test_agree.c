@@ -1,7 +1,6 @@
 /* What ranks compare before the first step: the comparison itself, and that nothing of a command line is forgotten.
  * Ranks are threads, each with a client of its own to one store. */
 #define _GNU_SOURCE
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +9,10 @@
 
 #include "common/base/build_id.h"
 #include "common/base/log.h"
-#include "common/seam/options.h"
 #include "ddp_procs/agree.h"
 #include "ddp_procs/compared.h"
+#include "ddp_procs/settings.h"
+#include "tests/base/other_value.h"
 #include "tests/base/test.h"
 
 enum { TEXT_CAPACITY = 600 };
@@ -237,8 +237,8 @@ TEST(test_too_much_to_say) {
 typedef struct party {
     ddp_rank self;
     int port;
-    ls_option rows[LS_TRAIN_OPTION_ROWS];
-    ls_train_options options;
+    ls_option rows[DDP_OPTION_ROWS];
+    ddp_settings settings;
     size_t count;
     ls_status status;
     char said[TEXT_CAPACITY];
@@ -256,22 +256,6 @@ static void *compare_settings(void *argument) {
     return NULL;
 }
 
-/* Rank 1 has another value in this row. */
-static void change(const ls_option *row) {
-    switch (row->kind) {
-    case LS_OPTION_FLAG:
-    case LS_OPTION_SWITCH: *row->to.flag = !*row->to.flag; break;
-    case LS_OPTION_INT:
-    case LS_OPTION_CHOICE: *row->to.number = *row->to.number == 0; break;
-    case LS_OPTION_INT64: *row->to.big_number += 1; break;
-    case LS_OPTION_BYTES: *row->to.nbytes += 1; break;
-    case LS_OPTION_DOUBLE: *row->to.real = nextafter(*row->to.real, INFINITY); break;
-    case LS_OPTION_STRING: *row->to.text = "another"; break;
-    case LS_OPTION_INT_LIST: row->to.list->values[row->to.list->count++] = 7; break;
-    default: break;
-    }
-}
-
 static void compare_with(size_t changed, party parties[2]) {
     ddp_store_server *server;
     pthread_t thread;
@@ -279,10 +263,10 @@ static void compare_with(size_t changed, party parties[2]) {
     for (int r = 0; r < 2; r++) {
         party *p = &parties[r];
         *p = (party){.self = {.rank = r, .world_size = 2}, .port = ddp_store_server_port(server)};
-        p->options = ls_train_defaults();
-        p->count = ls_train_option_rows(&p->options, p->rows);
+        p->settings = ddp_settings_defaults();
+        p->count = ddp_option_rows(&p->settings, p->rows);
     }
-    if (changed < parties[1].count) change(&parties[1].rows[changed]);
+    if (changed < parties[1].count) give_other_value(&parties[1].rows[changed]);
     assert_int_equal(pthread_create(&thread, NULL, compare_settings, &parties[1]), 0);
     ls_log_sink before = ls_log_capture(NULL, 0);
     compare_settings(&parties[0]);
@@ -291,55 +275,58 @@ static void compare_with(size_t changed, party parties[2]) {
     ddp_store_server_stop(server, 0);
 }
 
-static bool may_differ(const char *name) {
-    for (size_t i = 0; ddp_may_differ(i); i++)
-        if (strcmp(ddp_may_differ(i), name) == 0) return true;
-    return false;
+/* What ranks 0 and 1 say if only rank 1 has another value in this row; "": nothing. */
+static void text_of_difference(const ls_option *row, char *text, size_t capacity) {
+    static const char *const formats[] = {
+        [LS_SAME_VALUE] = "--%s: rank 1 has ",
+        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, rank 0 has none; it must be the same on all ranks",
+        [LS_MAY_DIFFER] = "%.0s",
+    };
+    snprintf(text, capacity, formats[row->agreement], row->name);
 }
 
-/* The whole table, row by row: what is not in the list is compared, by default. */
-TEST(test_every_option_is_compared_but_those_of_the_list) {
+/* The whole table, row by row; a row that says nothing is compared, by default. */
+TEST(test_each_option_is_compared_as_its_row_says) {
     static party parties[2];
+    int compared = 0;
     compare_with(SIZE_MAX, parties);
     for (int r = 0; r < 2; r++) assert_int_equal(parties[r].status, LS_OK);
-    int compared = 0;
     for (size_t i = 0; i < parties[0].count; i++) {
-        if (parties[0].rows[i].kind == LS_OPTION_HEADING || may_differ(parties[0].rows[i].name)) continue;
+        const ls_option *row = &parties[0].rows[i];
+        if (row->kind == LS_OPTION_HEADING) continue;
         compare_with(i, parties);
-        char wanted[80];
-        snprintf(wanted, sizeof wanted, "--%s: rank 1 has ", parties[0].rows[i].name);
+        char text[120];
+        text_of_difference(row, text, sizeof text);
+        bool whole = row->agreement != LS_SAME_VALUE; /* otherwise the values follow */
         for (int r = 0; r < 2; r++)
-            if (parties[r].status != LS_ERR_USAGE || strncmp(parties[r].said, wanted, strlen(wanted)) != 0)
-                fail_msg("%s: rank %d said '%s'", wanted, r, parties[r].said);
-        compared++;
+            if (parties[r].status != (text[0] ? LS_ERR_USAGE : LS_OK) ||
+                strncmp(parties[r].said, text, whole ? sizeof text : strlen(text)) != 0)
+                fail_msg("--%s: rank %d said '%s'", row->name, r, parties[r].said);
+        compared += row->agreement == LS_SAME_VALUE;
     }
-    assert_true(compared > 30);
+    assert_true(compared > 40);
 }
 
-/* What the list allows, and what of it all ranks must give or none. No name of it is one that an option had once;
- * --device-ids is ddp_train's own. */
-TEST(test_what_may_differ) {
-    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present"};
-    static party parties[2];
-    size_t listed = 0, seen = 1;
-    for (size_t i = 0; i < parties[0].count || i == 0; i++) {
-        compare_with(i, parties);
-        const char *name = parties[0].rows[i].name;
-        if (parties[0].rows[i].kind == LS_OPTION_HEADING || !may_differ(name)) continue;
-        bool refused = false;
-        seen++;
-        for (int k = 0; k < 4; k++) refused = refused || strcmp(by_all[k], name) == 0;
-        char said[120] = "";
-        if (refused)
-            snprintf(said, sizeof said, "--%s: rank 1 has one, rank 0 has none; it must be the same on all ranks",
-                     name);
-        for (int r = 0; r < 2; r++) {
-            assert_int_equal(parties[r].status, refused ? LS_ERR_USAGE : LS_OK);
-            assert_string_equal(parties[r].said, said);
-        }
+static bool is_among(const char *name, const char *const *names) {
+    while (*names && strcmp(name, *names) != 0) names++;
+    return *names != NULL;
+}
+
+/* Machines may keep files in different folders, so the default is no answer for an option that names one. All ranks
+ * write into the folder of --trace. */
+TEST(test_rows_of_files_say_what_ranks_agree_on) {
+    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", NULL};
+    ddp_settings settings = ddp_settings_defaults();
+    ls_option rows[DDP_OPTION_ROWS];
+    size_t count = ddp_option_rows(&settings, rows);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = rows[i].name, *argument = rows[i].argument;
+        if (rows[i].kind == LS_OPTION_HEADING) continue;
+        assert_int_equal(rows[i].agreement == LS_ALL_OR_NONE, is_among(name, by_all));
+        bool is_path = argument && (strstr(argument, "FILE") || strstr(argument, "DIR"));
+        if (is_path && rows[i].agreement == LS_SAME_VALUE && strcmp(name, "trace") != 0)
+            fail_msg("--%s: its row says nothing of agreement", name);
     }
-    while (ddp_may_differ(listed)) listed++;
-    assert_int_equal(seen, listed);
 }
 
 TEST(test_build_ids) {

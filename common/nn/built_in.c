@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/nn/layer.h"
+#include "common/nn/network_internal.h"
 
 /* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
 

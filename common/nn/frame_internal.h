@@ -3,7 +3,7 @@
 #define LS_NN_FRAME_INTERNAL_H
 
 #include "common/nn/frame.h"
-#include "common/nn/layer.h"
+#include "common/nn/network_internal.h"
 
 /* Where the gradient of an activation lies: LS_GIVEN: where the caller has put it; else the number of a slot. */
 enum { LS_NO_SLOT = -1, LS_GIVEN = -2 };

@@ -10,7 +10,7 @@
 #include "common/base/random.h"
 #include "common/comm/comm.h"
 #include "common/device/device.h"
-#include "common/nn/network.h"
+#include "common/nn/tensor.h"
 #include "kernels/kernels.h"
 
 typedef struct ls_layer ls_layer;
@@ -60,7 +60,6 @@ struct ls_layer_kind {
 };
 
 #define LS_NETWORK_INPUT (-1) /* in place of the number of a layer */
-#define LS_NETWORK_MAX_LAYERS 160
 
 struct ls_layer {
     /* the description */
@@ -103,30 +102,5 @@ void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
 extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;
-
-/* --- making a network layer by layer ------------------------------------------------------------------------------- */
-
-struct ls_network {
-    struct ls_image input;
-    ls_loss_kind loss;
-    size_t layer_count;
-    int block_count;
-    size_t parameter_count, buffer_count;
-    const struct ls_tensor *parameters[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS]; /* in the order of definition */
-    const struct ls_tensor *buffers[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS];
-    int parameter_blocks[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS]; /* the block that has defined it */
-    bool untaken[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS];         /* per parameter: no pass takes it */
-    bool has_untaken;
-    ls_layer layers[LS_NETWORK_MAX_LAYERS];
-};
-
-/* A network without layers, which ls_network_destroy frees. NULL, reported: there is no memory. */
-ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss);
-/* Plans the layer, whose description is filled in, and adds it. LS_ERR_USAGE if there are too many, LS_ERR_INVALID if it
- * does not fit what it reads or shares. */
-ls_status ls_network_add(ls_network *network, ls_layer layer);
-/* Behind the last layer, whose output is the network's. LS_ERR_INVALID if what blocks read of each other is not the one
- * output, or shared parameters do not go together. */
-ls_status ls_network_finish(ls_network *network);
 
 #endif

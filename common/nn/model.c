@@ -110,14 +110,21 @@ static float *at_offset(float *host, const ls_parameters *parameters, const stru
     return host + (tensor->data - parameters->slab);
 }
 
-/* Parameters that a layer shares with an earlier one are drawn by that one. */
-static void init_layer(const ls_layer *layer, const ls_parameters *all, float *host, ls_generator *generator) {
-    float *parameters[LS_LAYER_MAX_TENSORS] = {0};
+/* What a layer shares with an earlier one is drawn all the same, and thrown away: in PyTorch a module has drawn its weight
+ * before another takes its place. */
+static ls_status init_layer(const ls_layer *layer, const ls_parameters *all, float *host, ls_generator *generator) {
+    float *parameters[LS_LAYER_MAX_TENSORS] = {0}, *thrown_away[LS_LAYER_MAX_TENSORS] = {0};
+    ls_status status = LS_OK;
     for (size_t p = 0; p < layer->parameter_count; p++) {
         const struct ls_tensor *tensor = &all->tensors[layer->parameter_numbers[p]];
-        if (strcmp(tensor->name, layer->parameters[p].name) == 0) parameters[p] = at_offset(host, all, tensor);
+        parameters[p] = at_offset(host, all, tensor);
+        if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
+        parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
+        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
     }
-    if (layer->kind->init) layer->kind->init(layer, generator, parameters);
+    if (status == LS_OK && layer->kind->init) layer->kind->init(layer, generator, parameters);
+    for (size_t p = 0; p < LS_LAYER_MAX_TENSORS; p++) free(thrown_away[p]);
+    return status;
 }
 
 ls_status ls_model_init(ls_model *model, uint64_t seed) {
@@ -128,14 +135,15 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
     if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
     ls_generator generator;
     ls_generator_seed(&generator, seed);
-    for (size_t l = 0; l < model->network->layer_count; l++)
-        init_layer(&model->network->layers[l], all, host, &generator);
+    ls_status status = LS_OK;
+    for (size_t l = 0; status == LS_OK && l < model->network->layer_count; l++)
+        status = init_layer(&model->network->layers[l], all, host, &generator);
     for (size_t b = 0; b < all->buffer_count; b++) { /* running_mean 0, running_var 1 */
         const struct ls_tensor *buffer = &all->tensors[all->count + b];
         bool variance = strstr(buffer->name, "running_var") != NULL;
         for (size_t i = 0; i < buffer->count; i++) at_offset(host, all, buffer)[i] = variance ? 1 : 0;
     }
-    ls_status status = ls_copy_now(model->compute, all->slab, host, all->slab_floats * sizeof *host);
+    if (status == LS_OK) status = ls_copy_now(model->compute, all->slab, host, all->slab_floats * sizeof *host);
     free(host);
     return status;
 }

@@ -9,11 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/nn/layer.h"
-
-size_t ls_image_count(struct ls_image image) {
-    return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
-}
+#include "common/nn/network_internal.h"
 
 ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss) {
     ls_network *network = calloc(1, sizeof *network);

@@ -5,34 +5,12 @@
  * input. Blocks cut it into ranges of layers: what later blocks read of earlier ones is the output of the block just
  * before, and nothing else, so that a network can be run, kept or sent block by block.
  *
- * The declarations of layers are in layer.h. */
+ * How one is made layer by layer is in network_internal.h. */
 #ifndef LS_NN_NETWORK_H
 #define LS_NN_NETWORK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "common/base/dtype.h"
 #include "common/base/status.h"
-
-/* The shape of one sample or activation; features are channels x 1 x 1. */
-struct ls_image {
-    int channels, height, width;
-};
-size_t ls_image_count(struct ls_image image);
-
-#define LS_TENSOR_NAME_NBYTES 48
-
-/* A named parameter or buffer. Those of a network have no memory: all pointers are NULL. */
-struct ls_tensor {
-    char name[LS_TENSOR_NAME_NBYTES]; /* "fc1.weight" */
-    int ndim;
-    size_t shape[4];
-    size_t count;
-    float *data;
-    float *gradient; /* NULL for buffers */
-    void *half;      /* a copy in the model's precision, which products read; NULL in an fp32 model, and for buffers */
-};
+#include "common/nn/tensor.h"
 
 typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_loss_kind;
 

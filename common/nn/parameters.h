@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "common/base/dtype.h"
 #include "common/device/device.h"
 #include "common/nn/network.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/nn/layer.h"
+#include "common/nn/network_internal.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
 

@@ -134,7 +134,22 @@ static void mark_uses(ls_network *network) {
     }
 }
 
+static int readers_of(const ls_network *network, int value) {
+    int count = 0;
+    for (size_t l = 0; l < network->layer_count; l++)
+        for (int i = 0; i < network->layers[l].input_count; i++) count += network->layers[l].inputs[i] == value;
+    return count;
+}
+
+/* A layer in place that does not leave its input as it is may be its only reader. */
+static bool overwrites_what_others_read(const ls_network *network, const ls_layer *layer) {
+    if (!layer->kind->in_place || layer->kind->hands_on) return false;
+    return layer->inputs[0] == LS_NETWORK_INPUT || readers_of(network, layer->inputs[0]) > 1;
+}
+
 static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
+    if (overwrites_what_others_read(network, layer))
+        return ls_fail(LS_ERR_INVALID, "layer %s works in place, on what others read as well", layer->name);
     for (size_t p = 1; p < layer->parameter_count; p++)
         if (layer->is_first_use[p] != layer->is_first_use[0] && !layer->kind->apart)
             return ls_fail(LS_ERR_INVALID, "layer %s can share all of its parameters or none", layer->name);

@@ -90,6 +90,35 @@ TEST(two_micro_batches_can_be_in_flight) {
     expect_two_in_flight("convnet");
 }
 
+/* --- hooks at blocks ------------------------------------------------------------------------------------------------- */
+
+static char heard[256];
+
+static void note(char what, int block, bool backward) {
+    size_t length = strlen(heard);
+    snprintf(heard + length, sizeof heard - length, "%c%d%s ", what, block, backward ? "'" : "");
+}
+
+static void note_enter(void *context, int block, bool backward) { (void)context, note('(', block, backward); }
+static void note_leave(void *context, int block, bool backward) { (void)context, note(')', block, backward); }
+static ls_status note_ready(void *context, size_t parameter) {
+    (void)context, note('g', (int)parameter, true);
+    return LS_OK;
+}
+
+TEST(blocks_are_entered_and_left_in_order) {
+    ls_device *device = open_device(0);
+    struct bench b = bench_open(device, "mlp:6,9,7,3");
+    const struct ls_hooks hooks = {.grad_ready = note_ready, .enter = note_enter, .leave = note_leave};
+    ls_frame *frame = make_frame(&b, (struct ls_blocks){0, 2}, NULL);
+    (void)ls_frame_forward(frame, ls_model_tensors(b.model), &hooks, b.x, BATCH, LS_TRAINING);
+    (void)ls_frame_backward(frame, ls_model_tensors(b.model), &hooks, b.dy, false);
+    assert_string_equal(heard, "(0 )0 (1 )1 (1' g3' g2' )1' (0' g1' g0' )0' ");
+    ls_frame_destroy(frame);
+    bench_close(&b);
+    close_empty_device(device);
+}
+
 /* --- dropped and made again ------------------------------------------------------------------------------------------ */
 
 /* Every few blocks in a frame of their own, all in the same memory; what is kept is each one's input. */

@@ -150,6 +150,11 @@ void ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const voi
 void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
                            size_t columns, bool accumulate);
 
+/* --- residual connections, and values with several readers ------------------------------------------------------------ */
+
+/* y = a + b, in half precision rounded once */
+void ls_add(ls_stream *stream, ls_dtype dtype, void *y, const void *a, const void *b, size_t count);
+
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
 /* A ReLU on its own. Layers call the fused operations above; tests compare those with these two. */
@@ -173,7 +178,8 @@ void ls_conv2d_backward_weights(ls_stream *stream, struct ls_conv2d_shape shape,
 /* --- batch normalisation: x [n,c,plane], statistics per channel over m = n x plane values ------------------------------ */
 
 /* mean, var (biased) of x; invstd = 1/sqrt(var + epsilon); y = gamma (x - mean) invstd + beta;
- * running_mean += momentum (mean - running_mean); running_var likewise with var m/(m-1). LS_ERR_INVALID if m < 2. */
+ * running_mean += momentum (mean - running_mean); running_var likewise with var m/(m-1); both may be NULL: nothing is kept
+ * of them. LS_ERR_INVALID if m < 2. */
 void ls_batchnorm_train(ls_stream *stream, struct ls_batchnorm_shape shape, void *y, const void *x, const float *gamma,
                         const float *beta, float *mean, float *invstd, float *running_mean, float *running_var);
 /* y = gamma (x - running_mean) / sqrt(running_var + epsilon) + beta */

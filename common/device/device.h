@@ -139,6 +139,10 @@ ls_status ls_device_status(const ls_device *device);
 ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose,
                           void **out);
 
+/* The same, with `padding` bytes more that are not counted: between the parts of an allocation, as between allocations. */
+ls_status ls_device_alloc_padded(ls_device *device, ls_memory_category category, size_t nbytes, size_t padding,
+                                 const char *purpose, void **out);
+
 /* Floats of whole 64-byte lines that hold `count` floats: where the next array may begin. */
 size_t ls_aligned_floats(size_t count);
 

@@ -22,7 +22,7 @@ const char *ls_memory_name(ls_memory_category category) {
 
 struct ls_allocation {
     const void *memory;
-    size_t nbytes;
+    size_t nbytes, padding; /* what is counted, and what is there beside it */
     ls_memory_category category;
 };
 
@@ -32,10 +32,10 @@ static int compare_addresses(const void *a, const void *b) {
     return (left > right) - (left < right);
 }
 
-static bool remember_allocation(ls_device *device, const void *memory, size_t nbytes, ls_memory_category category) {
+static bool remember_allocation(ls_device *device, struct ls_allocation what) {
     struct ls_allocation *allocation = malloc(sizeof *allocation);
     if (!allocation) return false;
-    *allocation = (struct ls_allocation){memory, nbytes, category};
+    *allocation = what;
     pthread_mutex_lock(&device->memory_lock);
     bool kept = tsearch(allocation, &device->allocations, compare_addresses) != NULL;
     pthread_mutex_unlock(&device->memory_lock);
@@ -63,7 +63,7 @@ static int compare_place(const void *key, const void *node) {
     const struct ls_allocation *allocation = node;
     uintptr_t begin = (uintptr_t)allocation->memory;
     if (address < begin) return -1;
-    return address - begin >= allocation->nbytes;
+    return address - begin >= allocation->nbytes + allocation->padding;
 }
 
 bool ls_device_owns(ls_device *device, const void *address) {
@@ -184,12 +184,17 @@ void ls_device_disown(ls_device *device, ls_memory_category category, size_t nby
 
 ls_status ls_device_alloc(ls_device *device, ls_memory_category category, size_t nbytes, const char *purpose,
                           void **out) {
+    return ls_device_alloc_padded(device, category, nbytes, 0, purpose, out);
+}
+
+ls_status ls_device_alloc_padded(ls_device *device, ls_memory_category category, size_t nbytes, size_t padding,
+                                 const char *purpose, void **out) {
     *out = NULL;
     ls_status status = reserve(device, category, nbytes, purpose);
     if (status != LS_OK) return status;
     void *memory = NULL;
-    status = device->backend->memory_alloc(device, nbytes, &memory);
-    if (status == LS_OK && !remember_allocation(device, memory, nbytes, category)) {
+    status = device->backend->memory_alloc(device, nbytes + padding, &memory);
+    if (status == LS_OK && !remember_allocation(device, (struct ls_allocation){memory, nbytes, padding, category})) {
         device->backend->memory_free(device, memory);
         status = LS_ERR_NO_MEMORY;
     }

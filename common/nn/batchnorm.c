@@ -22,15 +22,15 @@
  *           channel or none, all say so */
 #include "common/nn/layer.h"
 
-static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, size_t batch) {
+static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, const struct ls_pass *pass) {
     return (struct ls_batchnorm_shape){
-        .batch = (int)batch,
+        .batch = (int)pass->batch,
         .channels = layer->in.channels,
         .plane = layer->in.height * layer->in.width,
         .momentum = 0.1f,
         .epsilon = 1e-5f,
         .relu = layer->relu,
-        .dtype = layer->dtype,
+        .dtype = pass->dtype,
     };
 }
 
@@ -53,7 +53,7 @@ static void batchnorm_init(const ls_layer *layer, ls_generator *g, float *const 
 
 /* --- together with other ranks ----------------------------------------------------------------------------------- */
 
-/* Where things lie in layer->shared. */
+/* Where things lie in pass->shared. */
 struct shared {
     size_t statistics_count;
     double *everybodys, *mine; /* statistics of all ranks, one after the other, and this rank's among them */
@@ -61,79 +61,79 @@ struct shared {
     float *sums;
 };
 
-static struct shared shared_of(const ls_layer *layer) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, 0);
-    struct shared s = {.statistics_count = ls_batchnorm_statistics_count(&shape), .everybodys = layer->shared};
-    s.mine = s.everybodys + (size_t)ls_comm_rank(layer->group) * s.statistics_count;
-    s.count = s.everybodys + (size_t)ls_comm_world_size(layer->group) * s.statistics_count;
+static size_t statistics_count(const ls_layer *layer) {
+    return ls_batchnorm_statistics_count(&(struct ls_batchnorm_shape){.channels = layer->in.channels});
+}
+
+static struct shared shared_of(const ls_layer *layer, const struct ls_pass *pass) {
+    struct shared s = {.statistics_count = statistics_count(layer), .everybodys = pass->shared};
+    s.mine = s.everybodys + (size_t)ls_comm_rank(pass->group) * s.statistics_count;
+    s.count = s.everybodys + (size_t)ls_comm_world_size(pass->group) * s.statistics_count;
     s.sums = (float *)(s.count + 1);
     return s;
 }
 
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, 0);
-    size_t doubles = (size_t)world_size * ls_batchnorm_statistics_count(&shape) + 1;
-    return doubles * sizeof(double) + 2 * (size_t)shape.channels * sizeof(float);
+    size_t doubles = (size_t)world_size * statistics_count(layer) + 1;
+    return doubles * sizeof(double) + 2 * (size_t)layer->in.channels * sizeof(float);
 }
 
-static void forward_together(ls_layer *layer, const struct ls_pass *pass) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
-    struct shared s = shared_of(layer);
-    float *mean = layer->saved, *invstd = mean + layer->in.channels;
+static void forward_together(const ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass);
+    struct shared s = shared_of(layer, pass);
+    float *mean = pass->saved, *invstd = mean + layer->in.channels;
     ls_stream *stream = pass->stream;
-    ls_batchnorm_statistics(stream, shape, s.mine, pass->x);
+    ls_batchnorm_statistics(stream, shape, s.mine, pass->x[0]);
     /* gathered as 8-byte elements: a copy does not care what they mean */
     ls_device_fail(ls_stream_device(stream),
-                   ls_comm_all_gather(layer->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
-    ls_batchnorm_merge(stream, shape, mean, invstd, s.count, layer->buffers[0].data, layer->buffers[1].data,
-                       s.everybodys, ls_comm_world_size(layer->group));
-    ls_batchnorm_normalize(stream, shape, pass->y, pass->x, layer->parameters[0].data, layer->parameters[1].data, mean,
+                   ls_comm_all_gather(pass->group, stream, s.mine, s.everybodys, s.statistics_count, LS_INT64));
+    ls_batchnorm_merge(stream, shape, mean, invstd, s.count, pass->buffers[0], pass->buffers[1], s.everybodys,
+                       ls_comm_world_size(pass->group));
+    ls_batchnorm_normalize(stream, shape, pass->y, pass->x[0], pass->parameters[0].data, pass->parameters[1].data, mean,
                            invstd);
 }
 
-static void backward_together(ls_layer *layer, const struct ls_pass *pass) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
-    struct shared s = shared_of(layer);
-    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
-    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
+static void backward_together(const ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass);
+    struct shared s = shared_of(layer, pass);
+    const float *mean = pass->saved, *invstd = mean + layer->in.channels;
+    const struct ls_pass_parameter *gamma = &pass->parameters[0], *beta = &pass->parameters[1];
     ls_stream *stream = pass->stream;
-    ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x, gamma->data,
-                      beta->data, mean, invstd, pass->accumulate);
+    ls_batchnorm_sums(stream, shape, s.sums, gamma->gradient, beta->gradient, pass->dy, pass->x[0], gamma->data,
+                      beta->data, mean, invstd, gamma->adds);
     size_t sum_count = 2 * (size_t)shape.channels;
     ls_device_fail(ls_stream_device(stream),
-                   ls_comm_all_reduce(layer->group, stream, s.sums, sum_count, LS_FP32, LS_REDUCE_SUM));
-    ls_batchnorm_input_gradient(stream, shape, pass->dx, pass->dy, pass->x, gamma->data, beta->data, mean, invstd,
+                   ls_comm_all_reduce(pass->group, stream, s.sums, sum_count, LS_FP32, LS_REDUCE_SUM));
+    ls_batchnorm_input_gradient(stream, shape, pass->dx[0], pass->dy, pass->x[0], gamma->data, beta->data, mean, invstd,
                                 s.sums, s.count);
 }
 
 /* --- the two passes ---------------------------------------------------------------------------------------------- */
 
-static void batchnorm_forward(ls_layer *layer, const struct ls_pass *pass) {
-    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass->batch);
-    float *mean = layer->saved, *invstd = mean + layer->in.channels;
-    const float *gamma = layer->parameters[0].data, *beta = layer->parameters[1].data;
-    float *running_mean = layer->buffers[0].data, *running_var = layer->buffers[1].data;
+static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass);
+    float *mean = pass->saved, *invstd = mean + layer->in.channels;
+    const float *gamma = pass->parameters[0].data, *beta = pass->parameters[1].data;
+    float *running_mean = pass->buffers[0], *running_var = pass->buffers[1];
     if (!pass->training) {
-        ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x, gamma, beta, running_mean, running_var);
-        return;
-    }
-    layer->batches_tracked++;
-    if (layer->group) {
+        ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x[0], gamma, beta, running_mean, running_var);
+    } else if (pass->group) {
         forward_together(layer, pass);
     } else {
-        ls_batchnorm_train(pass->stream, shape, pass->y, pass->x, gamma, beta, mean, invstd, running_mean, running_var);
+        ls_batchnorm_train(pass->stream, shape, pass->y, pass->x[0], gamma, beta, mean, invstd, running_mean,
+                           running_var);
     }
 }
 
-static void batchnorm_backward(ls_layer *layer, const struct ls_pass *pass) {
-    if (layer->group) {
+static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    if (pass->group) {
         backward_together(layer, pass);
         return;
     }
-    const float *mean = layer->saved, *invstd = mean + layer->in.channels;
-    const struct ls_tensor *gamma = &layer->parameters[0], *beta = &layer->parameters[1];
-    ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass->batch), pass->dx, gamma->gradient, beta->gradient,
-                          pass->dy, pass->x, gamma->data, beta->data, mean, invstd, pass->accumulate);
+    const float *mean = pass->saved, *invstd = mean + layer->in.channels;
+    const struct ls_pass_parameter *gamma = &pass->parameters[0], *beta = &pass->parameters[1];
+    ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass), pass->dx[0], gamma->gradient, beta->gradient,
+                          pass->dy, pass->x[0], gamma->data, beta->data, mean, invstd, gamma->adds);
 }
 
 const struct ls_layer_kind ls_batchnorm2d = {

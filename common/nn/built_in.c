@@ -1,30 +1,20 @@
-/* built_in — the built-in models, as text and as lists of layers. */
-#include "common/nn/built_in.h"
-
+/* built_in — the built-in models, as text and as networks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-
-static ls_status add_layer(struct ls_description *d, ls_layer layer) {
-    if (d->layer_count == LS_MODEL_MAX_LAYERS) {
-        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", LS_MODEL_MAX_LAYERS);
-    }
-    layer.in = d->layer_count ? d->layers[d->layer_count - 1].out : d->input;
-    d->layers[d->layer_count] = layer;
-    return layer.kind->plan(&d->layers[d->layer_count++]);
-}
+#include "common/nn/network_internal.h"
 
 /* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
 
-static ls_status add_linear(struct ls_description *d, int number, int units, bool relu) {
-    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu};
+static ls_status add_linear(ls_network *network, int number, int units, bool relu) {
+    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu, .begins_block = true};
     snprintf(layer.name, sizeof layer.name, "fc%d", number);
-    return add_layer(d, layer);
+    return ls_network_add(network, layer);
 }
 
-static ls_status describe_mlp(struct ls_description *d, const char *model, const char *sizes) {
+static ls_status describe_mlp(ls_network *network, const char *model, const char *sizes) {
     int number = 0;
     ls_status status = LS_OK;
     for (const char *at = sizes; status == LS_OK; number++) {
@@ -34,8 +24,8 @@ static ls_status describe_mlp(struct ls_description *d, const char *model, const
             return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10",
                            model);
         }
-        if (number == 0) d->input = (struct ls_image){(int)size, 1, 1};
-        if (number > 0) status = add_linear(d, number, (int)size, *end == ',');
+        if (number == 0) network->input = (struct ls_image){(int)size, 1, 1};
+        if (number > 0) status = add_linear(network, number, (int)size, *end == ',');
         if (*end == '\0') break;
         at = end + 1;
     }
@@ -47,29 +37,38 @@ static ls_status describe_mlp(struct ls_description *d, const char *model, const
 
 /* --- mlp with a head that takes no part --------------------------------------------------------------------------- */
 
-static ls_status describe_branched(struct ls_description *d) {
-    d->input = (struct ls_image){784, 1, 1};
-    ls_status status = add_linear(d, 1, 256, true);
-    if (status == LS_OK) status = add_layer(d, (ls_layer){.kind = &ls_untaken, .name = "aux", .units = 10});
-    return status == LS_OK ? add_linear(d, 2, 10, false) : status;
+static ls_status describe_branched(ls_network *network) {
+    network->input = (struct ls_image){784, 1, 1};
+    ls_status status = add_linear(network, 1, 256, true);
+    const ls_layer head = {.kind = &ls_linear, .name = "aux", .units = 10};
+    const ls_layer next = {.kind = &ls_linear, .name = "fc2", .units = 10, .reads = {"fc1"}};
+    if (status == LS_OK) status = ls_network_add(network, head);
+    return status == LS_OK ? ls_network_add(network, next) : status;
 }
 
 /* --- the convolutional network ----------------------------------------------------------------------------------- */
 
-static ls_status describe_convnet(struct ls_description *d) {
-    d->input = (struct ls_image){1, 28, 28};
+static ls_status describe_convnet(ls_network *network) {
+    network->input = (struct ls_image){1, 28, 28};
     const ls_layer layers[] = {
         {.kind = &ls_conv2d, .name = "conv1", .units = 16, .kernel = 5, .stride = 1, .padding = 2},
         {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
         {.kind = &ls_maxpool2d, .name = "pool1", .kernel = 2},
-        {.kind = &ls_conv2d, .name = "conv2", .units = 32, .kernel = 5, .stride = 1, .padding = 2},
+        {.kind = &ls_conv2d,
+         .name = "conv2",
+         .units = 32,
+         .kernel = 5,
+         .stride = 1,
+         .padding = 2,
+         .begins_block = true},
         {.kind = &ls_batchnorm2d, .name = "bn2", .relu = true},
         {.kind = &ls_maxpool2d, .name = "pool2", .kernel = 2},
-        {.kind = &ls_flatten, .name = "flatten"},
+        {.kind = &ls_flatten, .name = "flatten", .begins_block = true},
         {.kind = &ls_linear, .name = "fc", .units = 10},
     };
     ls_status status = LS_OK;
-    for (size_t l = 0; status == LS_OK && l < sizeof layers / sizeof *layers; l++) status = add_layer(d, layers[l]);
+    for (size_t l = 0; status == LS_OK && l < sizeof layers / sizeof *layers; l++)
+        status = ls_network_add(network, layers[l]);
     return status;
 }
 
@@ -87,20 +86,32 @@ static const struct perceptron {
      LS_LOSS_CROSS_ENTROPY, false},
 };
 
-ls_status ls_describe_model(struct ls_description *d, const char *text) {
-    memset(d, 0, sizeof *d);
-    d->loss = LS_LOSS_CROSS_ENTROPY;
-    if (strcmp(text, "convnet") == 0) return describe_convnet(d);
-    if (strcmp(text, "branched") == 0) return describe_branched(d);
+static ls_status describe(ls_network *network, const char *text) {
+    if (strcmp(text, "convnet") == 0) return describe_convnet(network);
+    if (strcmp(text, "branched") == 0) return describe_branched(network);
     size_t name = strcspn(text, ":");
     for (size_t i = 0; i < sizeof perceptrons / sizeof *perceptrons; i++) {
         const struct perceptron *p = &perceptrons[i];
         if (strlen(p->name) != name || memcmp(text, p->name, name) != 0) continue;
         if (text[name] == ':' && !p->takes_sizes) break;
-        d->loss = p->loss;
-        return describe_mlp(d, text, text[name] == ':' ? text + name + 1 : p->sizes);
+        network->loss = p->loss;
+        return describe_mlp(network, text, text[name] == ':' ? text + name + 1 : p->sizes);
     }
     return ls_fail(LS_ERR_USAGE,
                    "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep and branched",
                    text);
+}
+
+ls_status ls_network_create(ls_network **out, const char *description) {
+    *out = NULL;
+    ls_network *network = ls_network_begin((struct ls_image){0}, LS_LOSS_CROSS_ENTROPY);
+    if (!network) return LS_ERR_NO_MEMORY;
+    ls_status status = describe(network, description);
+    if (status == LS_OK) status = ls_network_finish(network);
+    if (status != LS_OK) {
+        ls_network_destroy(network);
+        return status;
+    }
+    *out = network;
+    return LS_OK;
 }

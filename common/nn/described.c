@@ -13,28 +13,30 @@
 
 /* --- tensors ----------------------------------------------------------------------------------------------------- */
 
-static void name_tensor(struct ls_tensor *tensor, const char *name, size_t count) {
-    *tensor = (struct ls_tensor){.ndim = 1, .shape = {count}, .count = count};
-    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+static struct ls_tensor named(const char *name, size_t count) {
+    struct ls_tensor tensor = {.ndim = 1, .shape = {count}, .count = count};
+    snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    return tensor;
 }
 
-ls_status ls_describe_tensors(ls_model *model) {
+ls_status ls_describe_parameters(ls_model *model) {
     const struct ls_described *d = model->described;
-    size_t room = d->parameter_count + 1;
-    model->parameter_count = d->parameter_count;
-    model->buffer_count = d->buffer_count > 0;
-    model->tensors = calloc(room, sizeof *model->tensors);
-    model->parameters = calloc(room, sizeof *model->parameters);
-    model->buffers = calloc(1, sizeof *model->buffers);
-    if (!model->tensors || !model->parameters || !model->buffers)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
-    for (size_t p = 0; p < d->parameter_count; p++) {
-        model->parameters[p] = &model->tensors[p];
-        name_tensor(&model->tensors[p], d->parameter_names[p], d->parameter_counts[p]);
+    size_t count = d->parameter_count;
+    struct ls_tensor *tensors = calloc(count + 1, sizeof *tensors);
+    const struct ls_tensor **list = calloc(count + 1, sizeof *list);
+    int *blocks = calloc(count + 1, sizeof *blocks);
+    ls_status status = tensors && list && blocks ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+    for (size_t t = 0; status == LS_OK && t <= count; t++) {
+        tensors[t] =
+            t < count ? named(d->parameter_names[t], d->parameter_counts[t]) : named("buffers", d->buffer_count);
+        list[t] = &tensors[t];
     }
-    model->buffers[0] = &model->tensors[d->parameter_count];
-    name_tensor(model->buffers[0], "buffers", d->buffer_count);
-    return LS_OK;
+    struct ls_declarations declared = {list, list + count, blocks, count, d->buffer_count > 0, 1};
+    if (status == LS_OK) status = ls_parameters_create(&model->parameters, model->device, model->precision, &declared);
+    free(blocks);
+    free(list);
+    free(tensors);
+    return status;
 }
 
 /* --- operations -------------------------------------------------------------------------------------------------- */
@@ -107,7 +109,7 @@ static void report_ready(ls_model *model, const struct ls_described_op *op) {
     for (int i = 0; i < op->ready_count; i++) {
         size_t parameter = (size_t)d->ready[op->first_ready + i];
         if (d->hooks) enqueue(model->compute, &hook, d->op_count);
-        ls_model_report_ready(model, parameter);
+        ls_report_ready(model->device, model->parameters, &model->hooks, parameter);
     }
 }
 

@@ -1,60 +1,90 @@
-/* Layers: explicit forward and backward, no autograd. Private to common/nn; users see model.h. */
+/* Layers: explicit forward and backward, no autograd. Private to common/nn, and to those who make a network layer by
+ * layer; users see network.h and model.h.
+ *
+ * A layer is constant: what a pass needs beside its description (memory, parameters, the batch) comes with the pass. */
 #ifndef LS_NN_LAYER_H
 #define LS_NN_LAYER_H
 
+#include <stdint.h>
+
 #include "common/base/random.h"
-#include "common/nn/model.h"
+#include "common/comm/comm.h"
+#include "common/device/device.h"
+#include "common/nn/tensor.h"
 #include "kernels/kernels.h"
 
 typedef struct ls_layer ls_layer;
 
-/* One pass of a layer over a batch. Pointers are device memory, [batch, channels, height, width], of the model's
- * precision (layer->dtype). */
+#define LS_LAYER_MAX_TENSORS 2
+#define LS_LAYER_MAX_INPUTS 3
+
+/* A parameter as a pass sees it. */
+struct ls_pass_parameter {
+    const float *data;
+    const void *operand; /* what products read: the copy in half precision where there is one (PyTorch's autocast) */
+    float *gradient;     /* backward: written, or if `adds` added to */
+    bool adds;
+};
+
+/* One pass of a layer over a batch. Pointers are device memory, activations [batch, channels, height, width] of the
+ * model's precision (dtype). */
 struct ls_pass {
     ls_stream *stream;
+    ls_dtype dtype;
     size_t batch;
-    bool training;   /* forward: batch statistics rather than running ones */
-    bool accumulate; /* backward: add to the gradients */
-    const void *x;   /* the layer's input, the same in forward and backward */
-    void *y;         /* its output; in place: the same memory as x */
-    void *dy;        /* backward: the gradient of y; may be overwritten */
-    void *dx;        /* backward: gets the gradient of x (may be dy); NULL if nobody needs it */
+    bool training;                      /* forward: batch statistics rather than running ones */
+    const void *x[LS_LAYER_MAX_INPUTS]; /* the layer's inputs, the same in forward and backward */
+    void *y;                            /* its output; in place: the same memory as x[0] */
+    void *dy;                           /* backward: the gradient of y; may be overwritten */
+    void *dx[LS_LAYER_MAX_INPUTS];      /* backward: get the gradients of x; NULL if nobody needs it */
+    struct ls_pass_parameter parameters[LS_LAYER_MAX_TENSORS];
+    float *buffers[LS_LAYER_MAX_TENSORS];
+    void *saved;     /* kept from forward to backward, as planned */
+    void *workspace; /* scratch memory of products */
+    ls_comm *group;  /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
+    void *shared;    /* batch norm with a group: what its ranks tell each other */
 };
 
 /* What a kind of layer does. Slots marked optional may be NULL. */
 struct ls_layer_kind {
     const char *name;
-    bool in_place;                      /* y is x: the layer needs no output memory */
-    bool untaken;                       /* a branch that no pass takes: its parameters are never ready */
+    bool in_place; /* y is x: the layer needs no output memory */
+    bool hands_on; /* each input's gradient is that of the output as it is: there is no backward to call */
+    bool apart;    /* backward looks at `adds` of each parameter by itself; else they must all be alike */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
-    void (*forward)(ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
-    void (*backward)(ls_layer *layer, const struct ls_pass *pass);
+    void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
+    void (*backward)(const ls_layer *layer, const struct ls_pass *pass);
+    /* (optional) Scratch bytes that a pass needs at a batch size on a kind of device. */
+    size_t (*workspace_nbytes)(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch);
 };
 
-#define LS_LAYER_MAX_TENSORS 2
+#define LS_NETWORK_INPUT (-1) /* in place of the number of a layer */
 
 struct ls_layer {
-    /* the description, constant after plan() */
+    /* the description */
     const struct ls_layer_kind *kind;
     char name[16];
-    ls_dtype dtype; /* of activations and their gradients: the model's precision */
-    struct ls_image in, out;
-    int units, kernel, stride, padding;           /* linear, conv2d: units = outputs; conv2d, maxpool: kernel */
-    bool relu;                                    /* linear, batch norm: followed by a ReLU in the same pass */
+    int units, kernel, stride, padding; /* linear, conv2d: units = outputs; conv2d, maxpool: kernel */
+    bool relu;                          /* linear, batch norm: followed by a ReLU in the same pass */
+    bool begins_block;                  /* the first layer does anyway */
+    /* the layers whose outputs it reads, up to the last that is named; NULL: the network's input; none is named: the layer
+     * before. Names are looked at while the layer is added */
+    const char *reads[LS_LAYER_MAX_INPUTS];
+    const char
+        *shares[LS_LAYER_MAX_TENSORS]; /* an earlier parameter that is the p-th of this layer, too; NULL: its own */
+    /* from plan() */
+    struct ls_image in, out;                      /* in: of the first input */
     size_t saved_nbytes_per_sample, saved_nbytes; /* memory kept from forward to backward */
     size_t parameter_count, buffer_count;
     struct ls_tensor parameters[LS_LAYER_MAX_TENSORS], buffers[LS_LAYER_MAX_TENSORS];
-    /* memory, given by the model */
-    void *y;
-    void *saved;
-    void *workspace;
-    size_t first_parameter; /* the number of parameters[0] in the model */
-    /* where backward writes the gradient of a parameter that is left out (the model sees to it); NULL: it takes part */
-    float *discarded[LS_LAYER_MAX_TENSORS];
-    int64_t batches_tracked; /* batch norm: training batches seen */
-    ls_comm *group;          /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
-    void *shared;            /* batch norm with a group: what its ranks tell each other */
+    /* from the network */
+    int block;
+    int inputs[LS_LAYER_MAX_INPUTS], input_count; /* numbers of layers, or LS_NETWORK_INPUT */
+    bool is_unread; /* nobody reads its output: no pass takes it, and its own parameters get no gradient */
+    size_t parameter_numbers[LS_LAYER_MAX_TENSORS], buffer_numbers[LS_LAYER_MAX_TENSORS]; /* in the network's lists */
+    /* of the layers that have this parameter: the first that a backward pass meets, and the last */
+    bool is_first_use[LS_LAYER_MAX_TENSORS], is_last_use[LS_LAYER_MAX_TENSORS];
 };
 
 /* Fills the next free parameter (or buffer) of a layer: "<layer>.<suffix>" with this shape. */
@@ -65,24 +95,12 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
  * +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
 
-/* The backward of a layer that has seen no samples, or that no pass takes: its gradients count as zero. */
-void ls_layer_zero_gradients(ls_layer *layer, const struct ls_pass *pass);
+/* The backward of a layer that has seen no samples: its gradients count as zero. */
+void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
 
-/* A model's layers in the order of the forward pass, and the input of its last forward (NULL and 0 before the first):
- * model.c. */
-const ls_layer *ls_model_layers(const ls_model *model, size_t *count);
-const void *ls_model_last_input(const ls_model *model, size_t *batch);
-
-/* What products read of a parameter: the copy in half precision where there is one (PyTorch's autocast), else
- * itself. */
-const void *ls_layer_operand(const ls_layer *layer, size_t parameter);
-
-/* Scratch bytes that a layer's products need at a batch size on a kind of device. */
-size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch);
-
-/* Bytes of layer->shared of a batch norm layer in a group of that size. */
+/* Bytes of pass->shared of a batch norm layer in a group of that size. */
 size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
-extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_untaken;
+extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;
 
 #endif

@@ -25,15 +25,10 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
     add_tensor(layer, &layer->buffers[layer->buffer_count++], suffix, ndim, shape);
 }
 
-const void *ls_layer_operand(const ls_layer *layer, size_t parameter) {
-    const struct ls_tensor *tensor = &layer->parameters[parameter];
-    return tensor->half ? tensor->half : tensor->data;
-}
-
-void ls_layer_zero_gradients(ls_layer *layer, const struct ls_pass *pass) {
-    for (size_t p = 0; !pass->accumulate && p < layer->parameter_count; p++) {
-        const struct ls_tensor *parameter = &layer->parameters[p];
-        ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
+void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass) {
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        const struct ls_pass_parameter *parameter = &pass->parameters[p];
+        if (!parameter->adds) ls_fill(pass->stream, parameter->gradient, 0, layer->parameters[p].count);
     }
 }
 
@@ -58,57 +53,59 @@ static ls_status linear_plan(ls_layer *layer) {
 }
 
 /* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
-static void linear_forward(ls_layer *layer, const struct ls_pass *pass) {
+static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    const void *w = ls_layer_operand(layer, 0), *b = ls_layer_operand(layer, 1);
-    ls_dtype dtype = layer->dtype;
-    ls_gemm(pass->stream, dtype, false, true, pass->batch, units, inputs, pass->x, w, 0, dtype, pass->y,
-            layer->workspace);
+    const void *w = pass->parameters[0].operand, *b = pass->parameters[1].operand;
+    ls_gemm(pass->stream, pass->dtype, false, true, pass->batch, units, inputs, pass->x[0], w, 0, pass->dtype, pass->y,
+            pass->workspace);
     if (layer->relu)
-        ls_add_bias_relu(pass->stream, dtype, pass->y, b, pass->batch, units);
+        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, b, pass->batch, units);
     else
-        ls_add_bias(pass->stream, dtype, pass->y, b, pass->batch, units);
+        ls_add_bias(pass->stream, pass->dtype, pass->y, b, pass->batch, units);
 }
 
 /* With a ReLU, dy becomes the gradient of what went into it. */
-static void bias_backward(ls_layer *layer, const struct ls_pass *pass, float *gradient) {
+static void bias_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_pass_parameter *bias = &pass->parameters[1];
     size_t units = (size_t)layer->units;
     if (layer->relu) {
-        ls_relu_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->y, pass->batch, units,
-                              pass->accumulate);
+        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, pass->batch, units,
+                              bias->adds);
     } else {
-        ls_bias_gradient(pass->stream, layer->dtype, gradient, pass->dy, pass->batch, units, pass->accumulate);
+        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->batch, units, bias->adds);
     }
 }
 
-static void linear_backward(ls_layer *layer, const struct ls_pass *pass) {
+static void linear_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_pass_parameter *weight = &pass->parameters[0];
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    ls_dtype dtype = layer->dtype;
-    ls_stream *stream = pass->stream;
-    bias_backward(layer, pass, layer->parameters[1].gradient);
-    ls_gemm(stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x, pass->accumulate ? 1 : 0,
-            LS_FP32, layer->parameters[0].gradient, layer->workspace);
-    if (!pass->dx) return;
-    ls_gemm(stream, dtype, false, false, pass->batch, inputs, units, pass->dy, ls_layer_operand(layer, 0), 0, dtype,
-            pass->dx, layer->workspace);
+    ls_dtype dtype = pass->dtype;
+    bias_backward(layer, pass);
+    ls_gemm(pass->stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x[0], weight->adds ? 1 : 0,
+            LS_FP32, weight->gradient, pass->workspace);
+    if (!pass->dx[0]) return;
+    ls_gemm(pass->stream, dtype, false, false, pass->batch, inputs, units, pass->dy, weight->operand, 0, dtype,
+            pass->dx[0], pass->workspace);
 }
 
 /* The largest of the three products' needs. */
-static size_t linear_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch) {
+static size_t linear_workspace_nbytes(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch) {
     size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    size_t forward = ls_gemm_workspace_nbytes(kind, layer->dtype, batch, units, inputs);
-    size_t weights = ls_gemm_workspace_nbytes(kind, layer->dtype, units, inputs, batch);
-    size_t data = ls_gemm_workspace_nbytes(kind, layer->dtype, batch, inputs, units);
+    size_t forward = ls_gemm_workspace_nbytes(kind, dtype, batch, units, inputs);
+    size_t weights = ls_gemm_workspace_nbytes(kind, dtype, units, inputs, batch);
+    size_t data = ls_gemm_workspace_nbytes(kind, dtype, batch, inputs, units);
     size_t largest = forward > weights ? forward : weights;
     return largest > data ? largest : data;
 }
 
 const struct ls_layer_kind ls_linear = {
     .name = "linear",
+    .apart = true,
     .plan = linear_plan,
     .init = ls_init_kaiming_uniform,
     .forward = linear_forward,
     .backward = linear_backward,
+    .workspace_nbytes = linear_workspace_nbytes,
 };
 
 /* --- flatten: a change of shape only ----------------------------------------------------------------------------- */
@@ -118,37 +115,39 @@ static ls_status flatten_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static void nothing(ls_layer *layer, const struct ls_pass *pass) { (void)layer, (void)pass; }
+static void nothing(const ls_layer *layer, const struct ls_pass *pass) { (void)layer, (void)pass; }
 
 const struct ls_layer_kind ls_flatten = {
     .name = "flatten",
     .in_place = true,
+    .hands_on = true,
     .plan = flatten_plan,
     .forward = nothing,
-    .backward = nothing,
 };
 
-/* --- a branch that is not taken: a linear layer on x whose output nobody computes --------------------------------- */
+/* --- add: y = a + b (+ c), for residual connections ----------------------------------------------------------------- */
 
-static ls_status untaken_plan(ls_layer *layer) {
-    ls_status status = linear_plan(layer);
-    layer->out = layer->in; /* the next layer goes on from x */
-    return status;
+static ls_status add_plan(ls_layer *layer) {
+    layer->out = layer->in;
+    return layer->input_count > 1 ? LS_OK : ls_fail(LS_ERR_INVALID, "layer %s has nothing to add", layer->name);
 }
 
-const struct ls_layer_kind ls_untaken = {
-    .name = "untaken",
-    .in_place = true,
-    .untaken = true,
-    .plan = untaken_plan,
-    .init = ls_init_kaiming_uniform,
-    .forward = nothing,
-    .backward = ls_layer_zero_gradients,
+static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    size_t count = pass->batch * ls_image_count(layer->out);
+    ls_add(pass->stream, pass->dtype, pass->y, pass->x[0], pass->x[1], count);
+    for (int i = 2; i < layer->input_count; i++) ls_add(pass->stream, pass->dtype, pass->y, pass->y, pass->x[i], count);
+}
+
+const struct ls_layer_kind ls_addition = {
+    .name = "add",
+    .hands_on = true,
+    .plan = add_plan,
+    .forward = add_forward,
 };
 
 /* --- conv2d: w [units, channels, kernel, kernel] ------------------------------------------------------------------- */
 
-static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) {
+static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, ls_dtype dtype, size_t batch) {
     return (struct ls_conv2d_shape){
         .batch = (int)batch,
         .in_channels = layer->in.channels,
@@ -159,19 +158,17 @@ static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, size_t batch) 
         .kernel_w = layer->kernel,
         .stride = layer->stride,
         .padding = layer->padding,
-        .dtype = layer->dtype,
+        .dtype = dtype,
     };
 }
 
-size_t ls_layer_workspace_nbytes(const ls_layer *layer, ls_device_kind kind, size_t batch) {
-    if (layer->kind == &ls_linear) return linear_workspace_nbytes(layer, kind, batch);
-    if (layer->kind != &ls_conv2d) return 0;
-    struct ls_conv2d_shape shape = conv2d_shape(layer, batch);
+static size_t conv2d_workspace_nbytes(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch) {
+    struct ls_conv2d_shape shape = conv2d_shape(layer, dtype, batch);
     return ls_conv2d_workspace_nbytes(kind, &shape);
 }
 
 static ls_status conv2d_plan(ls_layer *layer) {
-    struct ls_conv2d_shape shape = conv2d_shape(layer, 1);
+    struct ls_conv2d_shape shape = conv2d_shape(layer, LS_FP32, 1);
     size_t kernel = (size_t)layer->kernel;
     layer->out = (struct ls_image){layer->units, ls_conv2d_out_height(&shape), ls_conv2d_out_width(&shape)};
     ls_layer_add_parameter(layer, "weight", 4,
@@ -180,18 +177,18 @@ static ls_status conv2d_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static void conv2d_forward(ls_layer *layer, const struct ls_pass *pass) {
-    ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->batch), pass->x, ls_layer_operand(layer, 0),
-                      ls_layer_operand(layer, 1), pass->y, layer->workspace);
+static void conv2d_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->dtype, pass->batch), pass->x[0],
+                      pass->parameters[0].operand, pass->parameters[1].operand, pass->y, pass->workspace);
 }
 
-static void conv2d_backward(ls_layer *layer, const struct ls_pass *pass) {
-    struct ls_conv2d_shape shape = conv2d_shape(layer, pass->batch);
-    const struct ls_tensor *w = &layer->parameters[0], *b = &layer->parameters[1];
-    ls_conv2d_backward_weights(pass->stream, shape, pass->x, pass->dy, w->gradient, b->gradient, pass->accumulate,
-                               layer->workspace);
-    if (!pass->dx) return;
-    ls_conv2d_backward_data(pass->stream, shape, pass->dy, ls_layer_operand(layer, 0), pass->dx, layer->workspace);
+static void conv2d_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_conv2d_shape shape = conv2d_shape(layer, pass->dtype, pass->batch);
+    const struct ls_pass_parameter *w = &pass->parameters[0], *b = &pass->parameters[1];
+    ls_conv2d_backward_weights(pass->stream, shape, pass->x[0], pass->dy, w->gradient, b->gradient, w->adds,
+                               pass->workspace);
+    if (!pass->dx[0]) return;
+    ls_conv2d_backward_data(pass->stream, shape, pass->dy, w->operand, pass->dx[0], pass->workspace);
 }
 
 const struct ls_layer_kind ls_conv2d = {
@@ -200,13 +197,14 @@ const struct ls_layer_kind ls_conv2d = {
     .init = ls_init_kaiming_uniform,
     .forward = conv2d_forward,
     .backward = conv2d_backward,
+    .workspace_nbytes = conv2d_workspace_nbytes,
 };
 
 /* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */
 
-static struct ls_pool_shape pool_shape(const ls_layer *layer, size_t batch) {
-    return (struct ls_pool_shape){(int)batch * layer->in.channels, layer->in.height, layer->in.width, layer->kernel,
-                                  layer->dtype};
+static struct ls_pool_shape pool_shape(const ls_layer *layer, const struct ls_pass *pass) {
+    return (struct ls_pool_shape){(int)pass->batch * layer->in.channels, layer->in.height, layer->in.width,
+                                  layer->kernel, pass->dtype};
 }
 
 static ls_status maxpool_plan(ls_layer *layer) {
@@ -221,12 +219,12 @@ static ls_status maxpool_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-static void maxpool_forward(ls_layer *layer, const struct ls_pass *pass) {
-    ls_maxpool_forward(pass->stream, pool_shape(layer, pass->batch), pass->y, layer->saved, pass->x);
+static void maxpool_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    ls_maxpool_forward(pass->stream, pool_shape(layer, pass), pass->y, pass->saved, pass->x[0]);
 }
 
-static void maxpool_backward(ls_layer *layer, const struct ls_pass *pass) {
-    ls_maxpool_backward(pass->stream, pool_shape(layer, pass->batch), pass->dx, pass->dy, layer->saved);
+static void maxpool_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    ls_maxpool_backward(pass->stream, pool_shape(layer, pass), pass->dx[0], pass->dy, pass->saved);
 }
 
 const struct ls_layer_kind ls_maxpool2d = {

@@ -1,4 +1,5 @@
-/* Models: a list of layers with explicit forward and backward, on one device.
+/* Models: a network (network.h), its parameters (parameters.h) and a frame for its activations (frame.h), together on one
+ * device: what whoever trains the whole of a network with one micro-batch at a time works with.
  *
  * Built in (--model):
  *     mlp           linear 784-256, ReLU, linear 256-10; any sizes as mlp:784,512,10
@@ -21,33 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/dtype.h"
-#include "common/base/status.h"
-#include "common/comm/comm.h"
-#include "common/device/device.h"
+#include "common/nn/frame.h"
 
 typedef struct ls_model ls_model;
-
-/* The shape of one sample or activation; features are channels x 1 x 1. */
-struct ls_image {
-    int channels, height, width;
-};
-size_t ls_image_count(struct ls_image image);
-
-#define LS_TENSOR_NAME_NBYTES 48
-
-/* A named parameter or buffer. */
-struct ls_tensor {
-    char name[LS_TENSOR_NAME_NBYTES]; /* "fc1.weight" */
-    int ndim;
-    size_t shape[4];
-    size_t count;
-    float *data;
-    float *gradient; /* NULL for buffers */
-    void *half;      /* a copy in the model's precision, which products read; NULL in an fp32 model, and for buffers */
-};
-
-typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_loss_kind;
 
 /* Builds a model with room for batches of up to `max_batch` samples; the parameters are zero until ls_model_init or a
  * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL.
@@ -57,7 +34,11 @@ typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_lo
  * statistics and the gradients of parameters stay fp32, as do the parameters themselves, the input and the output. */
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
                           ls_dtype precision);
-/* Another model of the same description and precision: a replica, with parameters of its own (zero). */
+/* The same of any network, which is borrowed for the model's life. */
+ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
+                             ls_dtype precision);
+/* Another model of the same network, which `model` lends it, and precision: a replica, with parameters of its own
+ * (zero). */
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
@@ -70,6 +51,8 @@ ls_status ls_model_init(ls_model *model, uint64_t seed);
 void ls_model_parameters_changed(ls_model *model);
 
 ls_device *ls_model_device(const ls_model *model);
+const ls_network *ls_model_network(const ls_model *model);
+ls_parameters *ls_model_tensors(const ls_model *model); /* for frames beside the model's own */
 ls_dtype ls_model_precision(const ls_model *model);
 struct ls_image ls_model_input(const ls_model *model);
 size_t ls_model_input_nbytes(const ls_model *model);  /* of a sample, in the model's precision */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/nn/layer.h"
+#include "common/nn/model_internal.h"
 
 enum { CHUNK = 4096 };
 
@@ -45,25 +45,29 @@ static ls_status search_tensor(ls_model *model, ls_dtype dtype, const void *data
     return status;
 }
 
-ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
-    size_t layer_count, batch;
-    const ls_layer *layers = ls_model_layers(model, &layer_count);
-    const void *x = ls_model_last_input(model, &batch);
-    place[0] = '\0';
-    ls_status status = search_tensor(model, ls_model_precision(model), x, batch * ls_image_count(ls_model_input(model)),
-                                     "the input batch", "", place, capacity);
-    for (size_t l = 0; l < layer_count; l++) {
-        const ls_layer *layer = &layers[l];
-        for (size_t p = 0; p < layer->parameter_count; p++) {
-            const struct ls_tensor *tensor = &layer->parameters[p];
-            if (status != LS_OK || place[0] != '\0') return status;
-            status =
-                search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
-        }
-        if (status != LS_OK || place[0] != '\0') return status;
-        if (layer->kind->in_place) continue;
-        status = search_tensor(model, layer->dtype, layer->y, batch * ls_image_count(layer->out), "the output of ",
-                               layer->name, place, capacity);
+/* A layer's parameters, then what it has made of its input. */
+static ls_status search_layer(ls_model *model, size_t l, char *place, size_t capacity) {
+    const ls_layer *layer = &model->network->layers[l];
+    ls_status status = LS_OK;
+    for (size_t p = 0; status == LS_OK && place[0] == '\0' && p < layer->parameter_count; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, layer->parameter_numbers[p]);
+        status =
+            search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
     }
+    if (status != LS_OK || place[0] != '\0' || layer->kind->in_place || layer->is_unread) return status;
+    size_t count = model->frame->batch * ls_image_count(layer->out);
+    return search_tensor(model, model->precision, model->frame->layers[l].y, count, "the output of ", layer->name,
+                         place, capacity);
+}
+
+ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
+    place[0] = '\0';
+    if (model->described) return LS_OK; /* nothing is computed */
+    const ls_frame *frame = model->frame;
+    ls_status status =
+        search_tensor(model, model->precision, frame->x, frame->batch * ls_image_count(model->network->input),
+                      "the input batch", "", place, capacity);
+    for (size_t l = 0; status == LS_OK && place[0] == '\0' && l < model->network->layer_count; l++)
+        status = search_layer(model, l, place, capacity);
     return status;
 }

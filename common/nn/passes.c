@@ -1,135 +1,232 @@
-/* passes — forward through a model's layers, and back.
+/* passes — forward through a frame's layers, and back.
  *   half  : in half precision the input comes as halves (the loader rounds samples on the host). The output is cast to
  *           fp32, and its gradient back to halves. When the weights have changed, one operation casts them all. Layers
  *           see activations of one type only
  *   cost  : the layers', and in half precision 6 bytes for each parameter and output that is cast
- *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready */
+ *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready, and a
+ *           parameter that several layers have behind the last that backward meets */
 #include "common/base/log.h"
 #include "common/base/probe.h"
-#include "common/nn/layer.h"
-#include "common/nn/model_internal.h"
+#include "common/nn/frame_internal.h"
+
+static const ls_layer *layer_at(const ls_frame *frame, size_t l) { return &frame->network->layers[l]; }
+
+/* Batch norm together with other ranks, who wait for it. */
+static ls_comm *group_of(const ls_frame *frame, size_t l) { return frame->layers[l].shared ? frame->group : NULL; }
 
 /* Without samples only a layer that is awaited by other ranks has something to do. */
-static bool has_work(const ls_layer *layer, size_t batch) { return batch > 0 || layer->group; }
+static bool has_work(const ls_frame *frame, size_t l) { return frame->batch > 0 || group_of(frame, l); }
 
-void ls_model_parameters_changed(ls_model *model) { model->half_is_stale = true; }
+static bool casts_outputs(const ls_frame *frame) { return frame->precision != LS_FP32 && ls_frame_ends_network(frame); }
+
+static size_t count_of(const ls_frame *frame, size_t l) {
+    return frame->batch * ls_image_count(layer_at(frame, l)->out);
+}
+
+/* The place of a gradient; `given`: what the caller has given. */
+static void *gradient_at(const ls_frame *frame, int slot, void *given) {
+    if (slot == LS_GIVEN) return given;
+    return slot >= 0 ? frame->arena + frame->slots_offset + (size_t)slot * frame->slot_nbytes : NULL;
+}
+
+/* What layers read and write that is the same in both passes. */
+static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *parameters, size_t l) {
+    const ls_layer *layer = layer_at(frame, l);
+    struct ls_pass pass = {.stream = frame->compute,
+                           .dtype = frame->precision,
+                           .batch = frame->batch,
+                           .y = ls_frame_output(frame, (int)l),
+                           .saved = frame->layers[l].saved,
+                           .workspace = frame->workspace,
+                           .group = group_of(frame, l),
+                           .shared = frame->layers[l].shared};
+    for (int i = 0; i < layer->input_count; i++) pass.x[i] = ls_frame_output(frame, layer->inputs[i]);
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        const struct ls_tensor *tensor = &parameters->tensors[layer->parameter_numbers[p]];
+        pass.parameters[p].data = tensor->data;
+        pass.parameters[p].operand = tensor->half ? tensor->half : tensor->data;
+    }
+    return pass;
+}
+
+static void tell(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks, int block,
+                 bool backward) {
+    if (hook && ls_device_status(frame->device) == LS_OK) hook(hooks->context, block, backward);
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------- */
 
 /* What products read in half precision. */
-static void renew_half_parameters(ls_model *model) {
-    if (!ls_model_in_half(model) || !model->half_is_stale) return;
-    ls_cast(model->compute, model->precision, model->half_slab, LS_FP32, model->slab, model->parameter_floats);
-    model->half_is_stale = false;
+static void renew_half(const ls_frame *frame, ls_parameters *parameters) {
+    if (frame->precision == LS_FP32) return;
+    for (size_t l = frame->first; l < frame->end; l++)
+        for (size_t p = 0; p < layer_at(frame, l)->parameter_count; p++)
+            ls_parameters_want_half(parameters,
+                                    frame->network->parameter_blocks[layer_at(frame, l)->parameter_numbers[p]]);
+    ls_parameters_renew_half(parameters, frame->compute);
 }
 
-static const float *cast_out(ls_model *model, const void *out, size_t batch) {
-    if (!ls_model_in_half(model)) return out;
-    if (batch > 0)
-        ls_cast(model->compute, LS_FP32, model->outputs, model->precision, out, batch * ls_model_outputs(model));
-    return model->outputs;
+static void forward_layer(ls_frame *frame, ls_parameters *parameters, size_t l, ls_forward_kind kind) {
+    const ls_layer *layer = layer_at(frame, l);
+    if (layer->is_unread || !has_work(frame, l)) return;
+    struct ls_pass pass = begin_pass(frame, parameters, l);
+    pass.training = kind != LS_EVALUATING;
+    for (size_t b = 0; b < layer->buffer_count && kind != LS_RECOMPUTING; b++) {
+        pass.buffers[b] = parameters->tensors[parameters->count + layer->buffer_numbers[b]].data;
+        if (kind == LS_TRAINING) parameters->batches_tracked[layer->buffer_numbers[b]]++;
+    }
+    layer->kind->forward(layer, &pass);
 }
 
-static void refuse(ls_model *model, size_t batch) {
-    ls_device_fail(model->device,
-                   ls_fail(LS_ERR_INVALID, "a batch of %zu samples on device %d, whose model has room for up to %zu",
-                           batch, ls_device_index(model->device), model->max_batch));
+static const void *cast_out(ls_frame *frame) {
+    const void *out = ls_frame_output(frame, (int)frame->end - 1);
+    if (!casts_outputs(frame)) return out;
+    if (frame->batch > 0)
+        ls_cast(frame->compute, LS_FP32, frame->outputs, frame->precision, out, count_of(frame, frame->end - 1));
+    return frame->outputs;
 }
 
-const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training) {
-    if (batch > model->max_batch) {
-        refuse(model, batch);
+const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, const void *x,
+                             size_t batch, ls_forward_kind kind) {
+    if (batch > frame->max_batch) {
+        ls_device_fail(frame->device, ls_fail(LS_ERR_INVALID,
+                                              "a batch of %zu samples on device %d, whose model has room for up to %zu",
+                                              batch, ls_device_index(frame->device), frame->max_batch));
         return NULL;
     }
-    model->x = x;
-    model->batch = batch;
-    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_FORWARD)) return model->slab;
-    renew_half_parameters(model);
-    const void *in = x;
-    for (size_t l = 0; l < model->layout.layer_count; l++) {
-        ls_layer *layer = &model->layout.layers[l];
-        void *out = layer->kind->in_place ? (void *)in : layer->y;
-        struct ls_pass pass = {.stream = model->compute, .batch = batch, .training = training, .x = in, .y = out};
-        if (has_work(layer, batch)) layer->kind->forward(layer, &pass);
-        in = out;
+    frame->x = x;
+    frame->batch = batch;
+    renew_half(frame, parameters);
+    for (size_t l = frame->first; l < frame->end; l++) {
+        int block = layer_at(frame, l)->block;
+        if (l == frame->first || layer_at(frame, l - 1)->block != block) tell(frame, hooks->enter, hooks, block, false);
+        forward_layer(frame, parameters, l, kind);
+        if (l + 1 == frame->end || layer_at(frame, l + 1)->block != block)
+            tell(frame, hooks->leave, hooks, block, false);
     }
-    return cast_out(model, in, batch);
+    return cast_out(frame);
 }
 
-/* The memory that layer `l` reads and writes in the forward pass: its own, or for layers in place that of a layer
- * before. */
-static void *output_of(ls_model *model, size_t l) {
-    while (model->layout.layers[l].kind->in_place) l--;
-    return model->layout.layers[l].y;
-}
+/* --- backward ------------------------------------------------------------------------------------------------------ */
 
-static void probe_ready(const ls_model *model, size_t parameter) {
+static void probe_ready(ls_device *device, const ls_parameters *parameters, size_t parameter) {
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "gradient ready");
-    record.object = (uintptr_t)model->compute;
+    record.object = (uintptr_t)ls_device_stream(device, LS_STREAM_COMPUTE);
     record.number = (uint32_t)parameter;
-    record.bytes = model->parameters[parameter]->count * sizeof(float);
+    record.bytes = parameters->tensors[parameter].count * sizeof(float);
     ls_probe_end(&record);
 }
 
-void ls_model_report_ready(ls_model *model, size_t parameter) {
-    if (ls_device_status(model->device) != LS_OK) return;
-    if (ls_probing()) probe_ready(model, parameter);
-    if (model->hook) ls_device_fail(model->device, model->hook(model->hook_context, parameter));
+void ls_report_ready(ls_device *device, const ls_parameters *parameters, const struct ls_hooks *hooks,
+                     size_t parameter) {
+    if (ls_device_status(device) != LS_OK) return;
+    if (ls_probing()) probe_ready(device, parameters, parameter);
+    if (hooks->grad_ready) ls_device_fail(device, hooks->grad_ready(hooks->context, parameter));
 }
 
-static void report_ready(ls_model *model, const ls_layer *layer) {
+static void report_ready(const ls_frame *frame, const ls_parameters *parameters, const struct ls_hooks *hooks,
+                         const ls_layer *layer) {
     for (size_t p = layer->parameter_count; p > 0; p--) {
-        if (layer->discarded[p - 1] || layer->kind->untaken) continue;
-        ls_model_report_ready(model, layer->first_parameter + p - 1);
+        size_t number = layer->parameter_numbers[p - 1];
+        if (layer->is_last_use[p - 1] && !parameters->discarded[number])
+            ls_report_ready(frame->device, parameters, hooks, number);
+    }
+}
+
+/* The parameters that no pass takes count as having gradients of zero. */
+static void zero_untaken(const ls_frame *frame, const ls_parameters *parameters, const ls_layer *layer) {
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        size_t number = layer->parameter_numbers[p];
+        const struct ls_tensor *tensor = &parameters->tensors[number];
+        if (frame->network->untaken[number] && frame->network->parameters[number] == &layer->parameters[p])
+            ls_fill(frame->compute, tensor->gradient, 0, tensor->count);
     }
 }
 
 /* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
-static void backward_of(ls_layer *layer, const struct ls_pass *pass) {
-    float *places[LS_LAYER_MAX_TENSORS] = {0};
+static void zero_discarded(const ls_frame *frame, const ls_parameters *parameters, const ls_layer *layer,
+                           const struct ls_pass *pass) {
     for (size_t p = 0; p < layer->parameter_count; p++) {
-        places[p] = layer->parameters[p].gradient;
-        if (layer->discarded[p]) layer->parameters[p].gradient = layer->discarded[p];
+        size_t number = layer->parameter_numbers[p];
+        const struct ls_tensor *tensor = &parameters->tensors[number];
+        if (parameters->discarded[number] && !pass->parameters[p].adds)
+            ls_fill(frame->compute, tensor->gradient, 0, tensor->count);
     }
-    if (has_work(layer, pass->batch))
-        layer->kind->backward(layer, pass);
+}
+
+/* For layers that hand their output's gradient on as it is (LS_ROUTE_KEEP: by leaving it where it is). */
+static void hand_on(const ls_frame *frame, const struct ls_route *route, void *to, const void *dy, size_t count) {
+    if (count == 0) return;
+    if (route->how == LS_ROUTE_ADD) ls_add(frame->compute, frame->precision, to, to, dy, count);
+    if (route->how == LS_ROUTE_COPY) ls_copy(frame->compute, to, dy, count * ls_dtype_nbytes(frame->precision));
+}
+
+static void hand_on_all(const ls_frame *frame, size_t l, void *dy, void *given) {
+    const struct ls_route *routes = frame->layers[l].routes;
+    for (int i = 0; i < layer_at(frame, l)->input_count; i++)
+        hand_on(frame, &routes[i], gradient_at(frame, routes[i].slot, given), dy, count_of(frame, l));
+}
+
+/* What a layer has made of the gradient of a value that others have read, too. */
+static void add_to_others(const ls_frame *frame, size_t l, void *given) {
+    const struct ls_route *routes = frame->layers[l].routes;
+    size_t count = frame->batch * ls_image_count(layer_at(frame, l)->in);
+    for (int i = 0; i < layer_at(frame, l)->input_count; i++)
+        if (routes[i].how == LS_ROUTE_ADD)
+            hand_on(frame, &routes[i], gradient_at(frame, routes[i].slot, given),
+                    gradient_at(frame, routes[i].spare, given), count);
+}
+
+static void set_gradients(struct ls_pass *pass, const ls_layer *layer, const ls_parameters *parameters,
+                          bool accumulate) {
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        size_t number = layer->parameter_numbers[p];
+        float *discarded = parameters->discarded[number];
+        pass->parameters[p].gradient = discarded ? discarded : parameters->tensors[number].gradient;
+        pass->parameters[p].adds = accumulate || !layer->is_first_use[p];
+    }
+}
+
+static void backward_layer(ls_frame *frame, const ls_parameters *parameters, size_t l, void *given, bool accumulate) {
+    const ls_layer *layer = layer_at(frame, l);
+    const struct ls_frame_layer *place = &frame->layers[l];
+    void *dy = gradient_at(frame, place->dy, given);
+    if (layer->kind->hands_on) {
+        hand_on_all(frame, l, dy, given);
+        return;
+    }
+    struct ls_pass pass = begin_pass(frame, parameters, l);
+    set_gradients(&pass, layer, parameters, accumulate);
+    pass.dy = dy;
+    for (int i = 0; i < layer->input_count; i++) {
+        const struct ls_route *route = &place->routes[i];
+        pass.dx[i] = gradient_at(frame, route->how == LS_ROUTE_ADD ? route->spare : route->slot, given);
+    }
+    if (has_work(frame, l))
+        layer->kind->backward(layer, &pass);
     else
-        ls_layer_zero_gradients(layer, pass);
-    for (size_t p = 0; p < layer->parameter_count; p++) {
-        struct ls_tensor *parameter = &layer->parameters[p];
-        parameter->gradient = places[p];
-        if (layer->discarded[p] && !pass->accumulate) ls_fill(pass->stream, parameter->gradient, 0, parameter->count);
-    }
+        ls_layer_zero_gradients(layer, &pass);
+    zero_discarded(frame, parameters, layer, &pass);
+    add_to_others(frame, l, given);
 }
 
-/* The gradient of the output in the model's precision, where the layers may overwrite it; `turn`: the place for dx of
- * the last layer. */
-static void *cast_back(ls_model *model, float *dy, int *turn) {
-    *turn = 0;
-    if (!ls_model_in_half(model)) return dy;
-    *turn = 1;
-    if (model->batch > 0) {
-        ls_cast(model->compute, model->precision, model->exchange[0], LS_FP32, dy,
-                model->batch * ls_model_outputs(model));
+void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
+                        bool accumulate) {
+    size_t last = frame->end - 1;
+    if (casts_outputs(frame) && frame->batch > 0)
+        ls_cast(frame->compute, frame->precision, gradient_at(frame, frame->layers[last].dy, NULL), LS_FP32, dy,
+                count_of(frame, last));
+    for (size_t l = frame->end; l > frame->first; l--) {
+        const ls_layer *layer = layer_at(frame, l - 1);
+        if (l == frame->end || layer_at(frame, l)->block != layer->block)
+            tell(frame, hooks->enter, hooks, layer->block, true);
+        if (!layer->is_unread)
+            backward_layer(frame, parameters, l - 1, dy, accumulate);
+        else if (!accumulate)
+            zero_untaken(frame, parameters, layer);
+        report_ready(frame, parameters, hooks, layer);
+        if (l - 1 == frame->first || layer_at(frame, l - 2)->block != layer->block)
+            tell(frame, hooks->leave, hooks, layer->block, true);
     }
-    return model->exchange[0];
-}
-
-void ls_model_backward(ls_model *model, float *outputs_gradient, bool accumulate) {
-    int turn;
-    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_BACKWARD)) return;
-    void *dy = cast_back(model, outputs_gradient, &turn);
-    for (size_t l = model->layout.layer_count; l > 0; l--) {
-        ls_layer *layer = &model->layout.layers[l - 1];
-        struct ls_pass pass = {.stream = model->compute, .batch = model->batch, .accumulate = accumulate, .dy = dy};
-        pass.x = l > 1 ? output_of(model, l - 2) : model->x;
-        pass.y = output_of(model, l - 1);
-        if (layer->kind->in_place) {
-            pass.dx = dy;
-        } else if (l > 1) {
-            pass.dx = model->exchange[turn];
-            turn = 1 - turn;
-        }
-        backward_of(layer, &pass);
-        report_ready(model, layer);
-        dy = pass.dx;
-    }
+    return gradient_at(frame, frame->input_slot, dy);
 }

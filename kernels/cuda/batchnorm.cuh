@@ -33,6 +33,7 @@ __device__ inline void store_channel(const ls_batchnorm_shape &s, const Statisti
     float mean = (float)total.mean, unbiased = (float)(total.m2 / (total.count - 1));
     kept.mean[c] = mean;
     kept.invstd[c] = invstd_of(s, total);
+    if (!kept.running_mean) return;
     kept.running_mean[c] = (1 - s.momentum) * kept.running_mean[c] + s.momentum * mean;
     kept.running_var[c] = (1 - s.momentum) * kept.running_var[c] + s.momentum * unbiased;
 }

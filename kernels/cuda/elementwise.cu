@@ -78,6 +78,16 @@ struct Relu {
     }
 };
 
+template <class T> struct Add {
+    T *y;
+    const T *a, *b;
+    template <int N> __device__ void at(size_t i) const {
+        Floats<N> sum = load<N>(a + i), more = load<N>(b + i);
+        for (int k = 0; k < N; k++) sum.at[k] += more.at[k];
+        store<N>(y + i, sum);
+    }
+};
+
 /* A NaN in y lets the gradient through, as in PyTorch. */
 struct ReluBackward {
     float *dx;
@@ -146,6 +156,14 @@ template <class Run> ls_status with_cast_divide(const ls_cast_divide_arguments *
     });
 }
 
+template <class Run> ls_status with_add(const ls_add_arguments *a, Run run) {
+    return with_element(a->dtype, "add", [&](auto zero) {
+        using T = decltype(zero);
+        Add<T> body = {static_cast<T *>(a->y), static_cast<const T *>(a->a), static_cast<const T *>(a->b)};
+        return run(body, is_aligned(body.y, body.a, body.b));
+    });
+}
+
 } // namespace
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
@@ -180,6 +198,10 @@ ls_status ls_cuda_naive_relu_forward(const ls_relu_forward_arguments *a, const l
 
 ls_status ls_cuda_naive_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {
     return naive_each(lane, "relu_backward", ReluBackward{a->dx, a->dy, a->y}, a->count);
+}
+
+ls_status ls_cuda_naive_add(const ls_add_arguments *a, const ls_cuda_lane *lane) {
+    return with_add(a, [&](auto body, bool) { return naive_each(lane, "add", body, a->count); });
 }
 
 /* A launch for each source. */
@@ -217,6 +239,10 @@ ls_status ls_cuda_cast(const ls_cast_arguments *a, const ls_cuda_lane *lane) {
 ls_status ls_cuda_cast_divide(const ls_cast_divide_arguments *a, const ls_cuda_lane *lane) {
     return with_cast_divide(
         a, [&](auto body, bool aligned) { return fast_each(lane, "cast_divide", body, a->count, aligned); });
+}
+
+ls_status ls_cuda_add(const ls_add_arguments *a, const ls_cuda_lane *lane) {
+    return with_add(a, [&](auto body, bool aligned) { return fast_each(lane, "add", body, a->count, aligned); });
 }
 
 ls_status ls_cuda_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {

@@ -116,42 +116,42 @@ void bn_release(struct bn_run *run) {
 
 /* --- a rank's thread --------------------------------------------------------------------------------------------- */
 
-/* saved and shared have just the memory that the layer asks for. */
-static ls_status plan(ls_layer *layer, const struct bn_run *run, struct bn_rank *rank, ls_comm *comm) {
+static ls_status plan(ls_layer *layer, const struct bn_run *run) {
     *layer = (ls_layer){.kind = &ls_batchnorm2d,
                         .name = "bn",
-                        .dtype = run->dtype,
                         .in = {.channels = run->channels, .height = run->height, .width = run->width},
                         .relu = run->relu};
-    ls_status status = layer->kind->plan(layer);
-    if (status != LS_OK) return status;
-    layer->saved = malloc(layer->saved_nbytes);
-    layer->shared =
+    return layer->kind->plan(layer);
+}
+
+/* saved and shared have just the memory that the layer asks for. */
+static ls_status give_memory(const ls_layer *layer, const struct bn_run *run, struct bn_rank *rank,
+                             struct ls_pass *pass) {
+    pass->saved = malloc(layer->saved_nbytes);
+    pass->shared =
         calloc(1, ls_batchnorm_shared_nbytes(layer, run->ranks)); /* a count of 0, which is seen if read too early */
-    layer->group = comm;
     for (int i = 0; i < 2; i++) {
         size_t at = (size_t)i * (size_t)run->channels;
-        layer->parameters[i].data = rank->parameters + at;
-        layer->parameters[i].gradient = rank->gradients + at;
-        layer->buffers[i].data = rank->buffers + at;
+        pass->parameters[i].data = rank->parameters + at;
+        pass->parameters[i].gradient = rank->gradients + at;
+        pass->parameters[i].adds = run->accumulate;
+        pass->buffers[i] = rank->buffers + at;
     }
-    return layer->saved && layer->shared ? LS_OK : LS_ERR_NO_MEMORY;
+    return pass->saved && pass->shared ? LS_OK : LS_ERR_NO_MEMORY;
 }
 
 /* Nothing is waited for between the two passes. */
-static ls_status step(ls_layer *layer, const struct bn_run *run, struct bn_rank *rank, crew_rank *c, int s) {
-    struct ls_pass pass = {.stream = ls_device_stream(c->device, LS_STREAM_COMPUTE),
-                           .batch = run->batch[s][c->rank],
-                           .training = true,
-                           .accumulate = run->accumulate,
-                           .x = rank->x[s],
-                           .y = rank->y[s],
-                           .dy = rank->dy[s],
-                           .dx = rank->dx[s]};
+static ls_status step(const ls_layer *layer, struct ls_pass *pass, const struct bn_run *run, struct bn_rank *rank,
+                      crew_rank *c, int s) {
+    pass->batch = run->batch[s][c->rank];
+    pass->x[0] = rank->x[s];
+    pass->y = rank->y[s];
+    pass->dy = rank->dy[s];
+    pass->dx[0] = rank->dx[s];
     size_t nbytes = 2 * (size_t)run->channels * sizeof(float);
-    layer->kind->forward(layer, &pass);
+    layer->kind->forward(layer, pass);
     ls_comm_traffic_read(c->comm, &rank->traffic[2 * s]);
-    if (!run->forward_only) layer->kind->backward(layer, &pass);
+    if (!run->forward_only) layer->kind->backward(layer, pass);
     ls_status status = ls_device_synchronize(c->device);
     ls_comm_traffic_read(c->comm, &rank->traffic[2 * s + 1]);
     memcpy(rank->seen_gradients[s], rank->gradients, nbytes);
@@ -163,11 +163,16 @@ static ls_status run_rank(crew_rank *c) {
     struct bn_run *run = c->argument;
     struct bn_rank *rank = &run->rank[c->rank];
     ls_layer layer;
-    ls_status status = plan(&layer, run, rank, c->comm); /* bound to no core: another program may have taken it */
-    for (int s = 0; status == LS_OK && s < run->steps; s++) status = step(&layer, run, rank, c, s);
+    struct ls_pass pass = {.stream = ls_device_stream(c->device, LS_STREAM_COMPUTE),
+                           .dtype = run->dtype,
+                           .training = true,
+                           .group = c->comm};
+    ls_status status = plan(&layer, run); /* bound to no core: another program may have taken it */
+    if (status == LS_OK) status = give_memory(&layer, run, rank, &pass);
+    for (int s = 0; status == LS_OK && s < run->steps; s++) status = step(&layer, &pass, run, rank, c, s);
     rank->status = status;
-    free(layer.saved);
-    free(layer.shared);
+    free(pass.saved);
+    free(pass.shared);
     return status;
 }
 

@@ -123,6 +123,11 @@ void problem_bias_gradient(struct problem *p, size_t n) {
         p->dtype, problem_floats(p, columns, 1), problem_values(p, n * columns, 2), n, columns, n % 2 == 1};
 }
 
+void problem_add(struct problem *p, size_t n) {
+    p->op.arguments.add = (struct ls_add_arguments){p->dtype, problem_results(p, n, 1), problem_values(p, n, 2),
+                                                    problem_values(p, n, 3), n};
+}
+
 void problem_relu_forward(struct problem *p, size_t n) {
     p->op.arguments.relu_forward = (struct ls_relu_forward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), n};
 }
@@ -139,6 +144,7 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_cast:
     case LS_OP_cast_divide:
     case LS_OP_gemm:
+    case LS_OP_add:
     case LS_OP_add_bias:
     case LS_OP_add_bias_relu:
     case LS_OP_bias_gradient:

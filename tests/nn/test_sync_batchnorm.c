@@ -118,6 +118,83 @@ TEST(pieces_of_a_batch_are_the_batch) {
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) expect_whole_batch(batches[i], ranks[i]);
 }
 
+/* --- two micro-batches ------------------------------------------------------------------------------------------- */
+
+/* The first `batch` samples and then one more; `arguments` of each rank's thread. */
+struct pair {
+    struct part *part;
+    bool in_flight; /* both go forward before either goes back */
+};
+
+static void pass_pair(struct part *part, bool in_flight) {
+    static const struct ls_hooks none;
+    ls_parameters *parameters = ls_model_tensors(part->model);
+    const float *x = part->x;
+    float *dy = part->dy;
+    ls_frame *frames[2];
+    for (int f = 0; f < 2; f++) {
+        const ls_network *network = ls_model_network(part->model);
+        part->status =
+            ls_frame_create(&frames[f], part->device, network, LS_FP32, ls_network_blocks(network), MAX_BATCH);
+        if (part->status == LS_OK) part->status = ls_frame_place(frames[f], NULL);
+        if (part->status == LS_OK) part->status = ls_frame_sync_batchnorm(frames[f], part->group);
+        if (part->status != LS_OK) return;
+    }
+    (void)ls_frame_forward(frames[0], parameters, &none, x, part->batch, LS_TRAINING);
+    if (in_flight) (void)ls_frame_forward(frames[1], parameters, &none, x + part->batch * INPUTS, 1, LS_TRAINING);
+    (void)ls_frame_backward(frames[0], parameters, &none, dy, false);
+    if (!in_flight) (void)ls_frame_forward(frames[1], parameters, &none, x + part->batch * INPUTS, 1, LS_TRAINING);
+    (void)ls_frame_backward(frames[1], parameters, &none, dy + part->batch * OUTPUTS, true);
+    for (int f = 0; f < 2; f++) ls_frame_destroy(frames[f]);
+    part->status = ls_device_status(part->device);
+}
+
+static void *run_pair(void *argument) {
+    const struct pair *pair = argument;
+    (void)ls_device_bind_thread(pair->part->device);
+    pass_pair(pair->part, pair->in_flight);
+    return NULL;
+}
+
+static void run_pairs(struct part *parts, int ranks, bool in_flight) {
+    ls_comm *ends[MAX_RANKS];
+    ls_comm_options options = {.world_size = ranks, .timeout_s = 20, .allreduce = "direct"};
+    assert_int_equal(ls_comm_create_threads(ends, &options), LS_OK);
+    pthread_t threads[MAX_RANKS];
+    struct pair pairs[MAX_RANKS];
+    for (int r = 0; r < ranks; r++) {
+        parts[r] = open_part(r, (size_t)(r + 1)); /* uneven: rank r has r + 1 samples, then 1 */
+        parts[r].group = ends[r];
+        pairs[r] = (struct pair){&parts[r], in_flight};
+    }
+    for (int r = 0; r < ranks; r++) assert_int_equal(pthread_create(&threads[r], NULL, run_pair, &pairs[r]), 0);
+    for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+}
+
+static void expect_same_bits(const struct part *a, const struct part *b) {
+    float *one, *other;
+    size_t count;
+    assert_int_equal(a->status, LS_OK);
+    assert_int_equal(b->status, LS_OK);
+    ls_model_gradients(a->model, &one, &count);
+    ls_model_gradients(b->model, &other, &count);
+    assert_memory_equal(one, other, count * sizeof *one);
+    ls_model_state(a->model, &one, &count);
+    ls_model_state(b->model, &other, &count);
+    assert_memory_equal(one, other, count * sizeof *one);
+}
+
+TEST(two_micro_batches_in_flight_are_as_one_after_the_other) {
+    struct part in_turn[MAX_RANKS], in_flight[MAX_RANKS];
+    run_pairs(in_turn, 3, false);
+    run_pairs(in_flight, 3, true);
+    for (int r = 0; r < 3; r++) {
+        expect_same_bits(&in_turn[r], &in_flight[r]);
+        close_part(&in_turn[r]);
+        close_part(&in_flight[r]);
+    }
+}
+
 /* What all ranks' shares of a micro-batch may be: nothing is normalised and nothing kept. */
 TEST(nobody_has_samples) {
     struct part parts[MAX_RANKS];

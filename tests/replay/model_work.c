@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/nn/layer.h"
+#include "common/nn/network_internal.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
 
@@ -23,12 +23,11 @@ static void add_work(struct model_work *m, const char *phase) {
 }
 
 /* What layers keep of a sample, and the largest gradient that they hand on. */
-static void measure_layers(struct model_work *m, const ls_model *model) {
+static void measure_layers(struct model_work *m, const ls_network *network) {
     ls_workload *w = &m->workload;
-    size_t count, largest = 0;
-    const ls_layer *layers = ls_model_layers(model, &count);
-    for (size_t l = 0; l < count; l++) {
-        const ls_layer *layer = &layers[l];
+    size_t largest = 0;
+    for (size_t l = 0; l < network->layer_count; l++) {
+        const ls_layer *layer = &network->layers[l];
         if (!layer->kind->in_place) w->activation_bytes += (double)(ls_image_count(layer->out) * sizeof(float));
         w->activation_bytes += (double)layer->saved_nbytes_per_sample;
         if (l > 0 && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
@@ -62,7 +61,7 @@ void model_work_make(struct model_work *m, const char *description, int states) 
         m->names[p] = m->texts[p];
         m->counts[p] = tensor->count;
     }
-    measure_layers(m, model);
+    measure_layers(m, ls_model_network(model));
     add_work(m, "forward");
     add_work(m, "loss");
     ls_model_on_grad_ready(model, note_ready, m);

@@ -70,15 +70,16 @@ static ls_status expect_spread(double count) {
                    count);
 }
 
-/* What the forward pass stores for a channel, from the statistics of its whole batch. */
-static void store_channel(const struct ls_batchnorm_shape *s, const struct ls_statistics *total, float *mean,
+/* What the forward pass stores for channel c, from the statistics of its whole batch. */
+static void store_channel(const struct ls_batchnorm_shape *s, const struct ls_statistics *total, int c, float *mean,
                           float *invstd, float *running_mean, float *running_var) {
     double variance = total->m2 / total->count;
     float unbiased = (float)(total->m2 / (total->count - 1));
-    *mean = (float)total->mean;
-    *invstd = (float)(1.0 / sqrt(variance + (double)s->epsilon));
-    *running_mean = (1 - s->momentum) * *running_mean + s->momentum * *mean;
-    *running_var = (1 - s->momentum) * *running_var + s->momentum * unbiased;
+    mean[c] = (float)total->mean;
+    invstd[c] = (float)(1.0 / sqrt(variance + (double)s->epsilon));
+    if (!running_mean) return;
+    running_mean[c] = (1 - s->momentum) * running_mean[c] + s->momentum * mean[c];
+    running_var[c] = (1 - s->momentum) * running_var[c] + s->momentum * unbiased;
 }
 
 /* y = x a + b, then max(y, 0) if relu; y may be x */
@@ -110,7 +111,7 @@ ls_status LS_CPU(batchnorm_train)(const struct ls_batchnorm_train_arguments *a) 
     ls_status status = expect_spread((double)s->batch * s->plane);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
         struct ls_statistics total = channel_statistics(s, a->x, c);
-        store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+        store_channel(s, &total, c, a->mean, a->invstd, a->running_mean, a->running_var);
         normalize_channel(s, a->y, a->x, c, a->mean[c], a->invstd[c], a->gamma[c], a->beta[c]);
     }
     return status;
@@ -141,7 +142,7 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
             struct ls_statistics more = {of[2 * s->channels], of[c], of[s->channels + c]};
             ls_statistics_merge(&total, more);
         }
-        store_channel(s, &total, &a->mean[c], &a->invstd[c], &a->running_mean[c], &a->running_var[c]);
+        store_channel(s, &total, c, a->mean, a->invstd, a->running_mean, a->running_var);
     }
     return status;
 }

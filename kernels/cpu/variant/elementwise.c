@@ -169,6 +169,19 @@ ls_status LS_CPU(relu_bias_gradient)(const struct ls_relu_bias_gradient_argument
     return LS_OK;
 }
 
+ls_status LS_CPU(add)(const struct ls_add_arguments *arguments) {
+    float in[LS_BLOCK], more[LS_BLOCK], out[LS_BLOCK];
+    ls_dtype dtype = arguments->dtype;
+    for (size_t i = 0, count; (count = ls_block_count(dtype, arguments->count - i)) > 0; i += count) {
+        const float *a = ls_block(dtype, arguments->a, i, count, in),
+                    *b = ls_block(dtype, arguments->b, i, count, more);
+        float *y = ls_block_to_fill(dtype, arguments->y, i, out);
+        for (size_t k = 0; k < count; k++) y[k] = a[k] + b[k];
+        ls_store_block(dtype, arguments->y, i, y, count);
+    }
+    return LS_OK;
+}
+
 ls_status LS_CPU(relu_forward)(const struct ls_relu_forward_arguments *a) {
     if (a->y != a->x) memcpy(a->y, a->x, a->count * sizeof *a->y);
     rectify(a->y, a->count);

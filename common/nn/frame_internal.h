@@ -1,0 +1,75 @@
+/* The state of a frame, shared by frame.c (its plan and memory), passes.c and nonfinite.c. Private to common/nn. */
+#ifndef LS_NN_FRAME_INTERNAL_H
+#define LS_NN_FRAME_INTERNAL_H
+
+#include "common/nn/frame.h"
+#include "common/nn/network_internal.h"
+
+/* Where the gradient of an activation lies: LS_GIVEN: where the caller has put it; else the number of a slot. */
+enum { LS_NO_SLOT = -1, LS_GIVEN = -2 };
+
+/* How a layer's backward hands the gradient of an input on. */
+struct ls_route {
+    enum {
+        LS_ROUTE_NOWHERE, /* nobody needs it */
+        LS_ROUTE_WRITE,   /* into `slot` */
+        LS_ROUTE_ADD,     /* to `slot`, where later readers have written; made in `spare` first if the layer makes it */
+        LS_ROUTE_COPY,    /* a layer that hands dy on: into `slot` */
+        LS_ROUTE_KEEP     /* the same: dy's own place goes on as the input's gradient */
+    } how;
+    int slot, spare;
+};
+
+/* A layer in a frame. */
+struct ls_frame_layer {
+    size_t y_offset, saved_offset; /* in the arena */
+    void *y, *saved;               /* y: NULL if it is in place */
+    void *shared;                  /* ls_frame_sync_batchnorm */
+    int dy;                        /* the slot of its output's gradient */
+    struct ls_route routes[LS_LAYER_MAX_INPUTS];
+};
+
+struct ls_frame {
+    /* constant after create */
+    ls_device *device;
+    ls_stream *compute;
+    const ls_network *network;
+    ls_dtype precision;
+    struct ls_blocks blocks;
+    size_t first, end; /* layers */
+    size_t max_batch;
+    struct ls_frame_layer *layers; /* for all of the network: layers[l] of layer l */
+    size_t nbytes;                 /* of the arena, whose places begin at multiples of 64 bytes */
+    size_t used_nbytes;            /* without the gaps between them */
+    size_t slots_offset, slot_nbytes, outputs_offset;
+    int slot_count;
+    int input_slot; /* of the gradient of the frame's input, LS_NO_SLOT at the network's */
+    /* memory */
+    char *arena, *owned; /* owned: NULL: the arena is borrowed */
+    void *workspace;
+    float *outputs; /* the network's output in fp32, where layers compute in half precision */
+    ls_comm *group; /* batch norm's, or NULL */
+    /* the last forward */
+    const void *x;
+    size_t batch;
+};
+
+/* Whether the frame's last layer is the network's: its output leaves in fp32, and its gradient comes so. */
+static inline bool ls_frame_ends_network(const struct ls_frame *frame) {
+    return frame->end == frame->network->layer_count;
+}
+
+/* The memory that a layer reads and writes in the forward pass; in place, that of its input. LS_NETWORK_INPUT, or a layer
+ * before the frame: the frame's input. */
+static inline void *ls_frame_output(const struct ls_frame *frame, int layer) {
+    while (layer >= (int)frame->first && frame->network->layers[layer].kind->in_place)
+        layer = frame->network->layers[layer].inputs[0];
+    return layer < (int)frame->first ? (void *)frame->x : frame->layers[layer].y;
+}
+
+/* The gradient's last operation has been enqueued: tells probes and hook. What the hook fails with sticks to the device,
+ * as what it enqueues does; on a device that has failed nothing happens. (passes.c) */
+void ls_report_ready(ls_device *device, const ls_parameters *parameters, const struct ls_hooks *hooks,
+                     size_t parameter);
+
+#endif

@@ -1,0 +1,183 @@
+/* network — the graph that layers make: who reads whom, in which block, and whose parameters are whose.
+ *   idea  : layers are added in the order of the forward pass, so that an input is always an earlier layer. What nobody reads
+ *           is not computed (the head of `branched`): its parameters are the network's all the same
+ *   shared: a parameter that several layers have is defined by the first of them. Backward goes the other way: the last layer
+ *           that has it writes its gradient, the others add to it, and behind the first it is ready
+ *   blocks: consecutive layers. A block reads the output of the block before, and no other value of an earlier one, so that
+ *           one activation is all that must be kept, or sent, between two blocks */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/nn/network_internal.h"
+
+ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss) {
+    ls_network *network = calloc(1, sizeof *network);
+    if (!network) {
+        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+        return NULL;
+    }
+    network->input = input;
+    network->loss = loss;
+    return network;
+}
+
+void ls_network_destroy(ls_network *network) { free(network); }
+
+/* --- adding a layer ------------------------------------------------------------------------------------------------ */
+
+static bool same_image(struct ls_image a, struct ls_image b) {
+    return a.channels == b.channels && a.height == b.height && a.width == b.width;
+}
+
+static struct ls_image output_of(const ls_network *network, int layer) {
+    return layer == LS_NETWORK_INPUT ? network->input : network->layers[layer].out;
+}
+
+static ls_status find_input(const ls_network *network, const ls_layer *layer, const char *name, int *input) {
+    for (*input = (int)network->layer_count - 1; *input >= 0; --*input)
+        if (strcmp(network->layers[*input].name, name) == 0) return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "layer %s reads %s, but there is no layer of that name before it", layer->name,
+                   name);
+}
+
+static ls_status connect(const ls_network *network, ls_layer *layer) {
+    ls_status status = LS_OK;
+    int last = LS_LAYER_MAX_INPUTS;
+    while (last > 0 && !layer->reads[last - 1]) last--;
+    layer->input_count = last > 0 ? last : 1;
+    layer->inputs[0] = (int)network->layer_count - 1; /* the layer before; in front of the first is the input */
+    for (int i = 0; status == LS_OK && i < last; i++) {
+        layer->inputs[i] = LS_NETWORK_INPUT;
+        if (layer->reads[i]) status = find_input(network, layer, layer->reads[i], &layer->inputs[i]);
+    }
+    if (status != LS_OK) return status;
+    layer->in = output_of(network, layer->inputs[0]);
+    for (int i = 1; i < layer->input_count; i++)
+        if (!same_image(output_of(network, layer->inputs[i]), layer->in))
+            return ls_fail(LS_ERR_INVALID, "the inputs of layer %s differ in shape", layer->name);
+    return LS_OK;
+}
+
+static bool same_shape(const struct ls_tensor *a, const struct ls_tensor *b) {
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
+}
+
+static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p) {
+    size_t *number = &layer->parameter_numbers[p];
+    const struct ls_tensor *tensor = &layer->parameters[p];
+    if (!layer->shares[p]) {
+        *number = network->parameter_count++;
+        network->parameters[*number] = tensor;
+        network->parameter_blocks[*number] = layer->block;
+        return LS_OK;
+    }
+    for (*number = 0; *number < network->parameter_count; ++*number) {
+        const struct ls_tensor *other = network->parameters[*number];
+        if (strcmp(other->name, layer->shares[p]) == 0 && same_shape(other, tensor)) return LS_OK;
+    }
+    return ls_fail(LS_ERR_INVALID, "%s is to be %s, but there is no such parameter of its shape before it",
+                   tensor->name, layer->shares[p]);
+}
+
+ls_status ls_network_add(ls_network *network, ls_layer description) {
+    if (network->layer_count == LS_NETWORK_MAX_LAYERS)
+        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", LS_NETWORK_MAX_LAYERS);
+    ls_status status = connect(network, &description);
+    ls_layer *layer = &network->layers[network->layer_count];
+    *layer = description;
+    if (status == LS_OK) status = layer->kind->plan(layer);
+    if (status != LS_OK) return status;
+    if (network->layer_count == 0 || layer->begins_block) network->block_count++;
+    layer->block = network->block_count - 1;
+    for (size_t p = 0; status == LS_OK && p < layer->parameter_count; p++) status = number_parameter(network, layer, p);
+    for (size_t b = 0; b < layer->buffer_count; b++) {
+        layer->buffer_numbers[b] = network->buffer_count;
+        network->buffers[network->buffer_count++] = &layer->buffers[b];
+    }
+    network->layer_count++;
+    return status;
+}
+
+/* --- what the whole of it says of each layer ----------------------------------------------------------------------- */
+
+static void mark_unread(ls_network *network) {
+    bool read[LS_NETWORK_MAX_LAYERS] = {false};
+    for (size_t l = network->layer_count; l > 0; l--) {
+        ls_layer *layer = &network->layers[l - 1];
+        layer->is_unread = !read[l - 1] && l < network->layer_count;
+        for (int i = 0; !layer->is_unread && i < layer->input_count; i++)
+            if (layer->inputs[i] != LS_NETWORK_INPUT) read[layer->inputs[i]] = true;
+    }
+}
+
+static void mark_uses(ls_network *network) {
+    bool met[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS] = {false};
+    for (size_t l = network->layer_count; l > 0; l--) {
+        ls_layer *layer = &network->layers[l - 1];
+        for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
+            size_t number = layer->parameter_numbers[p];
+            layer->is_first_use[p] = !met[number];
+            met[number] = true;
+        }
+    }
+    for (size_t p = 0; p < network->parameter_count; p++) {
+        network->untaken[p] = !met[p];
+        network->has_untaken = network->has_untaken || !met[p];
+    }
+    for (size_t l = 0; l < network->layer_count; l++) {
+        ls_layer *layer = &network->layers[l];
+        for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
+            layer->is_last_use[p] = met[layer->parameter_numbers[p]];
+            met[layer->parameter_numbers[p]] = false;
+        }
+    }
+}
+
+static int readers_of(const ls_network *network, int value) {
+    int count = 0;
+    for (size_t l = 0; l < network->layer_count; l++)
+        for (int i = 0; i < network->layers[l].input_count; i++) count += network->layers[l].inputs[i] == value;
+    return count;
+}
+
+/* A layer in place that does not leave its input as it is may be its only reader. */
+static bool overwrites_what_others_read(const ls_network *network, const ls_layer *layer) {
+    if (!layer->kind->in_place || layer->kind->hands_on) return false;
+    return layer->inputs[0] == LS_NETWORK_INPUT || readers_of(network, layer->inputs[0]) > 1;
+}
+
+static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
+    if (overwrites_what_others_read(network, layer))
+        return ls_fail(LS_ERR_INVALID, "layer %s works in place, on what others read as well", layer->name);
+    for (size_t p = 1; p < layer->parameter_count; p++)
+        if (layer->is_first_use[p] != layer->is_first_use[0] && !layer->kind->apart)
+            return ls_fail(LS_ERR_INVALID, "layer %s can share all of its parameters or none", layer->name);
+    for (int i = 0; i < layer->input_count; i++) {
+        int input = layer->inputs[i], block = input == LS_NETWORK_INPUT ? -1 : network->layers[input].block;
+        bool ends_block = input == LS_NETWORK_INPUT || network->layers[input + 1].block > block;
+        if (block != layer->block && !(ends_block && block == layer->block - 1))
+            return ls_fail(LS_ERR_INVALID, "layer %s of block %d may read its own block and the end of the one before",
+                           layer->name, layer->block);
+    }
+    return LS_OK;
+}
+
+ls_status ls_network_finish(ls_network *network) {
+    mark_unread(network);
+    mark_uses(network);
+    ls_status status = LS_OK;
+    for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
+        status = check_layer(network, &network->layers[l]);
+    return status;
+}
+
+struct ls_blocks ls_network_blocks(const ls_network *network) {
+    return (struct ls_blocks){0, network->block_count};
+}
+
+struct ls_image ls_network_block_input(const ls_network *network, int block) {
+    size_t l = 0;
+    while (network->layers[l].block < block) l++;
+    return l > 0 ? network->layers[l - 1].out : network->input;
+}

@@ -1,0 +1,32 @@
+/* Networks: a graph of layers, and the parameters and buffers that they have. A network is a description: constant once it is
+ * made, without memory on any device. Models (model.h) give it parameters, frames (frame.h) give it activations.
+ *
+ * Its layers stand in the order of the forward pass; each reads the outputs of up to three earlier ones, or the network's
+ * input. Blocks cut it into ranges of layers: what later blocks read of earlier ones is the output of the block just
+ * before, and nothing else, so that a network can be run, kept or sent block by block.
+ *
+ * How one is made layer by layer is in network_internal.h. */
+#ifndef LS_NN_NETWORK_H
+#define LS_NN_NETWORK_H
+
+#include "common/base/status.h"
+#include "common/nn/tensor.h"
+
+typedef enum ls_loss_kind { LS_LOSS_CROSS_ENTROPY, LS_LOSS_SQUARED_ERROR } ls_loss_kind;
+
+typedef struct ls_network ls_network;
+
+/* From a description ("mlp:784,512,10"; the list is in model.h). LS_ERR_USAGE with one line if it is not one; on failure
+ * *out is NULL. */
+ls_status ls_network_create(ls_network **out, const char *description);
+/* NULL is a no-op. */
+void ls_network_destroy(ls_network *network);
+
+/* A range of blocks, first .. end - 1. */
+struct ls_blocks {
+    int first, end;
+};
+struct ls_blocks ls_network_blocks(const ls_network *network); /* all */
+struct ls_image ls_network_block_input(const ls_network *network, int block);
+
+#endif

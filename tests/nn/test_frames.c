@@ -1,0 +1,229 @@
+/* Frames beside a model's own: two micro-batches in flight, and activations that are dropped and made again, each with the bits
+ * of the model's. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/nn/frame.h"
+#include "tests/base/test.h"
+#include "tests/device/modes.h"
+#include "tests/nn/models.h"
+
+enum { BATCH = 6, MOST_FRAMES = 20 };
+
+static const struct ls_hooks no_hooks;
+
+struct bench {
+    ls_device *device;
+    ls_model *model;
+    float *x, *dy;
+    size_t inputs, outputs;
+};
+
+static struct bench bench_open(ls_device *device, const char *description) {
+    struct bench b = {.device = device, .model = make_model(device, description, BATCH, 3)};
+    b.inputs = ls_image_count(ls_model_input(b.model));
+    b.outputs = ls_model_outputs(b.model);
+    b.x = make_values(device, BATCH * b.inputs, 4);
+    b.dy = make_values(device, BATCH * b.outputs, 5);
+    return b;
+}
+
+static void bench_close(struct bench *b) {
+    ls_device_free(b->device, b->x);
+    ls_device_free(b->device, b->dy);
+    ls_model_destroy(b->model);
+}
+
+/* Gradients, and parameters with buffers: of two benches, bit for bit. */
+static void expect_equal(const struct bench *a, const struct bench *b) {
+    float *one, *other;
+    size_t count, other_count;
+    assert_int_equal(ls_device_synchronize(a->device), LS_OK);
+    assert_int_equal(ls_device_synchronize(b->device), LS_OK);
+    ls_model_gradients(a->model, &one, &count);
+    ls_model_gradients(b->model, &other, &other_count);
+    assert_memory_equal(one, other, count * sizeof(float));
+    ls_model_state(a->model, &one, &count);
+    ls_model_state(b->model, &other, &other_count);
+    assert_memory_equal(one, other, count * sizeof(float));
+    for (size_t i = 0; i < ls_model_batchnorm_count(a->model); i++)
+        assert_int_equal(*ls_model_batches_tracked(a->model, i), *ls_model_batches_tracked(b->model, i));
+}
+
+/* A frame of these blocks for a bench's model. */
+static ls_frame *make_frame(const struct bench *b, struct ls_blocks blocks, void *arena) {
+    ls_frame *frame;
+    assert_int_equal(ls_frame_create(&frame, b->device, ls_model_network(b->model), LS_FP32, blocks, BATCH), LS_OK);
+    assert_int_equal(ls_frame_place(frame, arena), LS_OK);
+    return frame;
+}
+
+/* --- two micro-batches ----------------------------------------------------------------------------------------------- */
+
+/* Of 4 and 2 rows: both go forward before either goes back. Batch norm moves in the order of the forwards. */
+static void expect_two_in_flight(const char *description) {
+    ls_device *devices[2] = {open_device(0), open_device(1)};
+    struct bench a = bench_open(devices[0], description), b = bench_open(devices[1], description);
+    size_t first = 4, second = 2;
+    (void)ls_model_forward(a.model, a.x, first, true);
+    ls_model_backward(a.model, a.dy, false);
+    (void)ls_model_forward(a.model, a.x + first * a.inputs, second, true);
+    ls_model_backward(a.model, a.dy + first * a.outputs, true);
+
+    ls_frame *frames[2];
+    ls_parameters *parameters = ls_model_tensors(b.model);
+    for (int f = 0; f < 2; f++) frames[f] = make_frame(&b, ls_network_blocks(ls_model_network(b.model)), NULL);
+    (void)ls_frame_forward(frames[0], parameters, &no_hooks, b.x, first, LS_TRAINING);
+    (void)ls_frame_forward(frames[1], parameters, &no_hooks, b.x + first * b.inputs, second, LS_TRAINING);
+    (void)ls_frame_backward(frames[0], parameters, &no_hooks, b.dy, false);
+    (void)ls_frame_backward(frames[1], parameters, &no_hooks, b.dy + first * b.outputs, true);
+    expect_equal(&a, &b);
+
+    for (int f = 0; f < 2; f++) ls_frame_destroy(frames[f]);
+    bench_close(&a);
+    bench_close(&b);
+    for (int d = 0; d < 2; d++) close_empty_device(devices[d]);
+}
+
+TEST(two_micro_batches_can_be_in_flight) {
+    expect_two_in_flight("mlp:6,9,7,3");
+    expect_two_in_flight("convnet");
+}
+
+/* --- hooks at blocks ------------------------------------------------------------------------------------------------- */
+
+static char heard[256];
+
+static void note(char what, int block, bool backward) {
+    size_t length = strlen(heard);
+    snprintf(heard + length, sizeof heard - length, "%c%d%s ", what, block, backward ? "'" : "");
+}
+
+static void note_enter(void *context, int block, bool backward) { (void)context, note('(', block, backward); }
+static void note_leave(void *context, int block, bool backward) { (void)context, note(')', block, backward); }
+static ls_status note_ready(void *context, size_t parameter) {
+    (void)context, note('g', (int)parameter, true);
+    return LS_OK;
+}
+
+TEST(blocks_are_entered_and_left_in_order) {
+    ls_device *device = open_device(0);
+    struct bench b = bench_open(device, "mlp:6,9,7,3");
+    const struct ls_hooks hooks = {.grad_ready = note_ready, .enter = note_enter, .leave = note_leave};
+    ls_frame *frame = make_frame(&b, (struct ls_blocks){0, 2}, NULL);
+    (void)ls_frame_forward(frame, ls_model_tensors(b.model), &hooks, b.x, BATCH, LS_TRAINING);
+    (void)ls_frame_backward(frame, ls_model_tensors(b.model), &hooks, b.dy, false);
+    assert_string_equal(heard, "(0 )0 (1 )1 (1' g3' g2' )1' (0' g1' g0' )0' ");
+    ls_frame_destroy(frame);
+    bench_close(&b);
+    close_empty_device(device);
+}
+
+/* --- dropped and made again ------------------------------------------------------------------------------------------ */
+
+/* Every few blocks in a frame of their own, all in the same memory; what is kept is each one's input. */
+struct recompute {
+    ls_frame *frames[MOST_FRAMES];
+    float *inputs[MOST_FRAMES]; /* of frame f > 0 */
+    size_t nbytes[MOST_FRAMES]; /* of that input */
+    void *arena;
+    int count;
+};
+
+static void *alloc_activation(const struct bench *b, size_t nbytes) {
+    void *memory;
+    assert_int_equal(ls_device_alloc(b->device, LS_MEMORY_ACTIVATION, nbytes, "kept", &memory), LS_OK);
+    return memory;
+}
+
+static struct recompute recompute_open(const struct bench *b, int every) {
+    const ls_network *network = ls_model_network(b->model);
+    struct recompute r = {0};
+    size_t largest = 0;
+    for (int first = 0, end = ls_network_blocks(network).end; first < end; first += every, r.count++) {
+        struct ls_blocks blocks = {first, first + every < end ? first + every : end};
+        ls_frame **frame = &r.frames[r.count];
+        assert_int_equal(ls_frame_create(frame, b->device, network, LS_FP32, blocks, BATCH), LS_OK);
+        if (ls_frame_nbytes(*frame) > largest) largest = ls_frame_nbytes(*frame);
+        r.nbytes[r.count] = BATCH * ls_image_count(ls_network_block_input(network, first)) * sizeof(float);
+        if (first > 0) r.inputs[r.count] = alloc_activation(b, r.nbytes[r.count]);
+    }
+    r.arena = alloc_activation(b, largest);
+    for (int f = 0; f < r.count; f++) assert_int_equal(ls_frame_place(r.frames[f], r.arena), LS_OK);
+    return r;
+}
+
+static void recompute_close(const struct bench *b, struct recompute *r) {
+    for (int i = 0; i < r->count; i++) {
+        ls_frame_destroy(r->frames[i]);
+        ls_device_free(b->device, r->inputs[i]);
+    }
+    ls_device_free(b->device, r->arena);
+}
+
+static const float *run(const struct bench *b, struct recompute *r, int f, ls_forward_kind kind) {
+    return ls_frame_forward(r->frames[f], ls_model_tensors(b->model), &no_hooks, f > 0 ? r->inputs[f] : b->x, BATCH,
+                            kind);
+}
+
+static void recompute_step(const struct bench *b, struct recompute *r) {
+    ls_stream *compute = ls_device_stream(b->device, LS_STREAM_COMPUTE);
+    for (int f = 0; f + 1 < r->count; f++)
+        ls_copy(compute, r->inputs[f + 1], run(b, r, f, LS_TRAINING), r->nbytes[f + 1]);
+    (void)run(b, r, r->count - 1, LS_TRAINING);
+    void *dy = b->dy;
+    for (int f = r->count - 1; f >= 0; f--) {
+        dy = ls_frame_backward(r->frames[f], ls_model_tensors(b->model), &no_hooks, dy, false);
+        if (f == 0) break;
+        /* it lies in the arena, where the frame before makes its own activations again */
+        ls_copy(compute, r->inputs[f], dy, r->nbytes[f]);
+        dy = r->inputs[f];
+        (void)run(b, r, f - 1, LS_RECOMPUTING);
+    }
+    assert_null(dy); /* nobody needs that of the data */
+}
+
+static size_t allocated(ls_device *device, ls_memory_category category) {
+    ls_memory_report report;
+    ls_device_memory(device, &report);
+    return category == LS_MEMORY_COUNT ? report.current_total_bytes : report.current_bytes[category];
+}
+
+static void expect_recomputed(ls_device *device, const char *description, int every) {
+    ls_device *plain = open_device(1);
+    struct bench a = bench_open(plain, description), b = bench_open(device, description);
+    (void)ls_model_forward(a.model, a.x, BATCH, true);
+    ls_model_backward(a.model, a.dy, false);
+
+    size_t before = allocated(device, LS_MEMORY_ACTIVATION);
+    struct recompute r = recompute_open(&b, every);
+    assert_true(allocated(device, LS_MEMORY_ACTIVATION) - before < allocated(plain, LS_MEMORY_ACTIVATION));
+    size_t begun = allocated(device, LS_MEMORY_COUNT);
+    recompute_step(&b, &r);
+    assert_int_equal(allocated(device, LS_MEMORY_COUNT), begun);
+    expect_equal(&a, &b);
+
+    recompute_close(&b, &r);
+    bench_close(&a);
+    bench_close(&b);
+    close_empty_device(plain);
+}
+
+TEST(dropped_activations_come_back_with_the_same_bits) {
+    for (int seed = 0; seed < 100; seed++) {
+        char mode[32];
+        snprintf(mode, sizeof mode, "shuffle:%d", seed);
+        struct devices devices = open_devices(mode);
+        if (seed % 2)
+            expect_recomputed(devices.device[0], "convnet", 1);
+        else
+            expect_recomputed(devices.device[0], "mlp:20,64,64,64,64,64,64,64,64,3", 3);
+        close_devices(&devices);
+    }
+}
+
+TEST(activations_of_deep_can_be_dropped) {
+    ls_device *device = open_device(0);
+    expect_recomputed(device, "deep", 4);
+    close_empty_device(device);
+}

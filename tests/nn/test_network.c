@@ -1,0 +1,111 @@
+/* Networks that are more than a chain: values with several readers, parameters with several users, and what is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "common/nn/model.h"
+#include "common/nn/network_internal.h"
+#include "tests/base/golden.h"
+#include "tests/base/scratch.h"
+#include "tests/base/test.h"
+#include "tests/nn/models.h"
+
+/* y = head(h + relu(fc2(h)) + x), h = relu(fc1(x)); fc2 has the weight of fc1 and a bias of its own. */
+static ls_network *residual_network(void) {
+    static const ls_layer layers[] = {
+        {.kind = &ls_linear, .name = "fc1", .units = 6, .relu = true},
+        {.kind = &ls_linear, .name = "fc2", .units = 6, .relu = true, .shares = {"fc1.weight"}},
+        {.kind = &ls_addition, .name = "sum", .reads = {"fc1", "fc2"}},
+        {.kind = &ls_addition, .name = "more", .reads = {NULL, "sum"}},
+        {.kind = &ls_linear, .name = "head", .units = 3, .begins_block = true},
+    };
+    ls_network *network = ls_network_begin((struct ls_image){6, 1, 1}, LS_LOSS_CROSS_ENTROPY);
+    assert_non_null(network);
+    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
+        assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
+    assert_int_equal(ls_network_finish(network), LS_OK);
+    return network;
+}
+
+enum { BATCH = 4, WIDTH = 6, OUTPUTS = 3 };
+
+static void expect_near(const cJSON *expected, const char *name, const float *found, double tolerance) {
+    int i = 0;
+    const cJSON *value, *values = cJSON_GetObjectItem(expected, name);
+    assert_true(cJSON_GetArraySize(values) > 0);
+    cJSON_ArrayForEach(value, values) {
+        if (!(fabs((double)found[i] - value->valuedouble) <= tolerance))
+            fail_msg("%s[%d] is %.9g, in PyTorch %.9g", name, i, (double)found[i], value->valuedouble);
+        i++;
+    }
+}
+
+/* Outputs and gradients are PyTorch's (tests/pytorch/check_network.py), and the shared weight is ready once, behind fc1. */
+static size_t ready[8], ready_count;
+
+static ls_status note_ready(void *context, size_t parameter) {
+    (void)context;
+    ready[ready_count++] = parameter;
+    return LS_OK;
+}
+
+static void expect_pytorchs(ls_dtype precision, const cJSON *expected, double tolerance) {
+    ls_device *device = open_device(0);
+    ls_network *network = residual_network();
+    ls_model *model;
+    assert_int_equal(ls_model_create_of(&model, device, network, BATCH, precision), LS_OK);
+    assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
+    assert_int_equal(ls_model_init(model, 3), LS_OK);
+    float *x = make_values(device, BATCH * WIDTH, 4), *dy = make_values(device, BATCH * OUTPUTS, 5);
+    if (precision != LS_FP32) { /* as the loader does */
+        uint16_t halves[BATCH * WIDTH];
+        ls_cast_now(precision, halves, x, BATCH * WIDTH);
+        memcpy(x, halves, sizeof halves);
+    }
+    ready_count = 0;
+    ls_model_on_grad_ready(model, note_ready, NULL);
+    expect_near(expected, "y", ls_model_forward(model, x, BATCH, true), tolerance);
+    ls_model_backward(model, dy, false);
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        expect_near(expected, tensor->name, tensor->gradient, tolerance);
+    }
+    static const size_t order[] = {4, 3, 2, 1, 0}; /* head's, fc2's bias, fc1's */
+    assert_int_equal(ready_count, 5);
+    assert_memory_equal(ready, order, sizeof order);
+    ls_device_free(device, x);
+    ls_device_free(device, dy);
+    ls_model_destroy(model);
+    ls_network_destroy(network);
+    close_empty_device(device);
+}
+
+TEST(a_residual_network_with_a_tied_layer_is_pytorchs) {
+    cJSON *golden = golden_json("residual_tied.json");
+    expect_pytorchs(LS_FP32, cJSON_GetObjectItem(golden, "fp32"), 1e-6);
+    expect_pytorchs(LS_BF16, cJSON_GetObjectItem(golden, "bf16"), 1e-6);
+    cJSON_Delete(golden);
+}
+
+/* --- what is refused ------------------------------------------------------------------------------------------------- */
+
+TEST_IN(scratch, what_does_not_fit_is_refused) {
+    static const struct {
+        ls_layer layer;
+        const char *said;
+    } rows[] = {
+        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"nobody"}}, "no layer of that name"},
+        {{.kind = &ls_addition, .name = "a", .reads = {"fc1", "head"}}, "differ in shape"},
+        {{.kind = &ls_addition, .name = "a"}, "nothing to add"},
+        {{.kind = &ls_linear, .name = "a", .units = 7, .shares = {"fc1.weight"}}, "no such parameter of its shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .shares = {"fc1.bias"}}, "no such parameter of its shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"fc1"}}, "the end of the one before"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ls_network *network = residual_network();
+        ls_status status = ls_network_add(network, rows[i].layer);
+        if (status == LS_OK) status = ls_network_finish(network);
+        assert_int_equal(status, LS_ERR_INVALID);
+        scratch_expect_error(rows[i].said, NULL);
+        ls_network_destroy(network);
+    }
+}

@@ -116,16 +116,18 @@ struct ls_parallel {
     /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
     const float *loss_scale;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
-    /* the step in progress: written by the loop */
-    uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
-    int64_t epoch; /* for messages */
-    int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
-    bool no_sync;                   /* nothing is communicated, and what comes is added up, until it is false again */
-    bool accumulates;               /* the gradients hold something that the next backward is to add to */
+    /* the step in progress: written by the loop, but for micro_batch */
+    uint64_t step;     /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
+    int64_t epoch;     /* for messages */
+    int micro_batches; /* of each step; 1 where nothing is accumulated */
+    int micro_batch;   /* which of them; written by the driver (step.h) */
+    bool no_sync;      /* nothing is communicated, and what comes is added up, until it is false again */
+    bool accumulates;  /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
-    bool is_capturing; /* what is enqueued is captured into a CUDA graph, which is launched more than once */
+    struct ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    bool is_capturing;           /* what is enqueued is captured into a CUDA graph, which is launched more than once */
 };
 
 /* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
@@ -199,9 +201,6 @@ static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_b
 /* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
  * update: the last one's, unless it is no_sync. */
 bool ls_parallel_syncs(const ls_parallel *p);
-
-/* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
-ls_status ls_parallel_run_micro_batch(ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
  * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: floats of a

@@ -24,8 +24,9 @@
 #include "common/report/recording.h"
 #include "common/report/report.h"
 #include "common/report/step_times.h"
+#include "common/seam/step.h"
+#include "common/seam/step_graph.h"
 #include "common/train/feed.h"
-#include "common/train/step_graph.h"
 
 enum { EVALUATION_CHUNK_MAX = 256 };
 
@@ -35,10 +36,9 @@ struct run {
     const ls_dataset *test;
     ls_report *report; /* rank 0 only */
     ls_feed feed;
-    bool join;            /* ranks may run out of samples at different steps */
-    ls_batch joined;      /* with join: the step's batch on this rank */
-    int64_t total_steps;  /* LS_STEPS_UNKNOWN: a stream */
-    ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    bool join;           /* ranks may run out of samples at different steps */
+    ls_batch joined;     /* with join: the step's batch on this rank */
+    int64_t total_steps; /* LS_STEPS_UNKNOWN: a stream */
     ls_schedule schedule;
     struct ls_position resumed; /* where the run begins: all zero, or where a checkpoint was written */
     int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
@@ -98,26 +98,11 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     return status;
 }
 
-/* One micro-batch, and with the last one the update. */
-static ls_status train_micro_batch(struct run *run, const ls_batch *batch) {
-    ls_parallel *p = run->parallel;
-    p->ops->prepare(p, batch);
-    ls_status status = ls_parallel_status(p, LS_OK);
-    if (status != LS_OK) return status;
-    return run->graph ? ls_step_graph_run(run->graph) : ls_parallel_run_micro_batch(p);
-}
-
 static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
-    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
     double rate = ls_schedule_rate(&run->schedule, (int64_t)p->step, p->epoch);
     ls_optimizer_set_rate(p->optimizer, rate);
-    ls_status status = LS_OK;
-    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row_nbytes, answer);
-        status = train_micro_batch(run, &part);
-    }
-    p->micro_batch = 0;
+    ls_status status = ls_step(p, batch);
     ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
     if (status == LS_OK && run->times.how == LS_TIME_STEPS) {
@@ -315,7 +300,8 @@ static void summarise(struct run *run, ls_train_result *result) {
 }
 
 static void note_idle_graph(const struct run *run) {
-    if (!run->graph || run->parallel->rank > 0 || ls_step_graph_launches(run->graph) > 0) return;
+    const ls_parallel *p = run->parallel;
+    if (!p->graph || p->rank > 0 || ls_step_graph_launches(p) > 0) return;
     ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
             "this run had no more",
             LS_GRAPH_WARMUP_STEPS);
@@ -374,7 +360,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
     if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, sharing, train);
-    if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(&run.graph, p);
+    if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(p);
     run.total_steps = run.feed.total_steps;
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
@@ -392,7 +378,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     status = finish(&run, status, result);
     ls_deferred_close(&run.deferred);
     ls_feed_close(&run.feed);
-    ls_step_graph_destroy(run.graph);
+    ls_step_graph_destroy(p);
     ls_recording_close(&run.recording);
     ls_step_times_close(&run.times);
     return status;

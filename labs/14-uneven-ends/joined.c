@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/seam/step.h"
 #include "ddp_procs/ddp.h"
 #include "labs/course/probe/crew.h"
 
@@ -60,8 +61,7 @@ static ls_batch batch_of(const struct job *job, const struct rank *rank, const l
 }
 
 static ls_status take_step(ls_parallel *parallel, const ls_batch *batch) {
-    parallel->ops->prepare(parallel, batch);
-    ls_status status = ls_parallel_run_micro_batch(parallel);
+    ls_status status = ls_step(parallel, batch);
     parallel->step++;
     return status;
 }

@@ -100,12 +100,12 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
                            struct outcome *o) {
     ls_status status = LS_OK;
     for (size_t k = 0; status == LS_OK && k < a->plan->steps; k++) {
-        status = session_gradients(s, &samples->batches[k]);
+        status = ls_step_gradients(s->parallel, &samples->batches[k]);
         if (status == LS_OK && a->look && k + 1 == a->plan->steps) {
             status = session_synchronize(s);
             a->look(s, o);
         }
-        if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
+        if (status == LS_OK) status = ls_step_update(s->parallel);
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
         if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);

@@ -6,7 +6,7 @@
 #ifndef TESTS_PARALLEL_PLAN_H
 #define TESTS_PARALLEL_PLAN_H
 
-#include "common/data/loader.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
@@ -79,10 +79,6 @@ void session_close(struct session *s);
 
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);
-
-/* The same up to, and without, the optimizer; and up to the reduction, all micro-batches. */
-ls_status session_gradients(struct session *s, const ls_batch *batch);
-ls_status session_micro_batches(struct session *s, const ls_batch *batch);
 
 ls_status session_synchronize(struct session *s);
 

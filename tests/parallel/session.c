@@ -111,27 +111,8 @@ void session_close(struct session *s) {
     *s = (struct session){0};
 }
 
-ls_status session_micro_batches(struct session *s, const ls_batch *batch) {
-    ls_parallel *p = s->parallel;
-    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
-    ls_status status = LS_OK;
-    for (int m = 0; status == LS_OK && m < p->micro_batches; m++) {
-        ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row_nbytes, answer);
-        p->micro_batch = m; /* stays at the last, for reduce and apply */
-        p->ops->prepare(p, &part);
-        status = ls_parallel_status(p, p->ops->forward_backward(p));
-    }
-    return status;
-}
-
-ls_status session_gradients(struct session *s, const ls_batch *batch) {
-    ls_status status = session_micro_batches(s, batch);
-    return status == LS_OK ? ls_parallel_status(s->parallel, s->parallel->ops->reduce(s->parallel)) : status;
-}
-
 ls_status session_step(struct session *s, const ls_batch *batch) {
-    ls_status status = session_gradients(s, batch);
-    if (status == LS_OK) status = ls_parallel_status(s->parallel, s->parallel->ops->apply(s->parallel));
+    ls_status status = ls_step(s->parallel, batch);
     s->parallel->step++;
     return status;
 }

@@ -110,16 +110,28 @@ static struct traces traces_of(const struct rank *rank, struct session *s) {
     return t;
 }
 
-/* One step; `poke` adds it to a gradient of this rank or of the last replica. */
+static const struct ls_parallel_ops *modes_own;
+static float *poked_gradient, poke_by;
+
+static ls_status poke_and_reduce(ls_parallel *p) {
+    *poked_gradient += poke_by;
+    return modes_own->reduce(p);
+}
+
+/* One step; `poke` is added to a gradient of this rank or of the last replica, before the reduction. */
 static void take_step(const struct rank *rank, struct session *s, const ls_batch *batch, float poke) {
     ls_parallel *p = s->parallel;
     struct ls_scaler_state before;
     CHECK(session_scaler(s, &before) == LS_OK);
-    CHECK(session_micro_batches(s, batch) == LS_OK);
+    struct ls_parallel_ops poking = *(modes_own = p->ops);
+    poking.reduce = poke_and_reduce;
+    poke_by = poke;
+    poked_gradient = poke != 0 ? &last_gradients(s)[3] : &poke_by;
+    p->ops = &poking;
+    CHECK(ls_step_gradients(p, batch) == LS_OK);
+    p->ops = modes_own;
     CHECK(*p->loss_scale == before.scale);
-    if (poke != 0) last_gradients(s)[3] += poke;
-    CHECK(p->ops->reduce(p) == LS_OK);
-    CHECK(p->ops->apply(p) == LS_OK);
+    CHECK(ls_step_update(p) == LS_OK);
     p->step++;
 }
 

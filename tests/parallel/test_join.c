@@ -86,7 +86,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
     ls_model_state(player->session.model, &state, &floats);
     ls_model_state(single.model, &copy, &floats);
     memcpy(copy, state, floats * sizeof *state);
-    CHECK(session_gradients(&single, &whole.batch) == LS_OK);
+    CHECK(ls_step_gradients(single.parallel, &whole.batch) == LS_OK);
     CHECK(session_synchronize(&single) == LS_OK);
     double share = script->join.divide_by_initial_world_size ? (double)script_active(script, step) / script->ranks : 1;
     for (size_t t = 0; t < ls_model_parameter_count(single.model); t++) {

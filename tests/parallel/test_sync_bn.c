@@ -65,7 +65,7 @@ static void look_at_gradients_5(struct session *s, struct outcome *o) {
 static void look_at_final_state(struct session *s, struct outcome *o) {
     o->buffer_error = stored_state_error(golden, "after.", s->model, true);
     o->gradient_error = INFINITY;
-    if (s->parallel->ops->apply(s->parallel) != LS_OK || session_synchronize(s) != LS_OK) return;
+    if (ls_step_update(s->parallel) != LS_OK || session_synchronize(s) != LS_OK) return;
     o->gradient_error = stored_state_error(golden, "after.", s->model, false);
 }
 

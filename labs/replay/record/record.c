@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/probe.h"
+#include "common/seam/step.h"
 #include "common/trace/resolve.h"
 #include "ddp_procs/distributed.h"
 #include "dp_threads/data_parallel.h"
@@ -107,6 +108,12 @@ static size_t recorded_samples(const struct ls_plan *o) {
     return o->mode == LS_PLAN_DP ? samples : 1;
 }
 
+/* Each micro-batch is the whole of `context`. */
+static ls_batch same_batch(void *context, int index) {
+    (void)index;
+    return *(const ls_batch *)context;
+}
+
 /* As loop.c and feed.c do it; `next` names the loader's flag. */
 static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t step) {
     static char nowhere, next;
@@ -120,11 +127,8 @@ static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t ste
     if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
     bool anyone;
     ls_status status = o->join && p->ops->join ? p->ops->join(p, &batch, &anyone) : LS_OK;
-    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        p->ops->prepare(p, &batch);
-        status = ls_parallel_run_micro_batch(p);
-    }
-    p->micro_batch = 0;
+    if (status == LS_OK) status = ls_step_gradients_of(p, same_batch, &batch);
+    if (status == LS_OK) status = ls_step_update(p);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     p->step++;
     return status == LS_OK ? ls_event_synchronize(p->batch_copied) : status;

@@ -54,7 +54,7 @@ ls_status ls_step_graph_create(ls_parallel *p) {
     if (ls_device_kind_of(p->devices[0]) != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
     }
-    const char *obstacle = p->ops->graph_obstacle ? p->ops->graph_obstacle(p) : NULL;
+    const char *obstacle = p->mode->graph_obstacle ? p->mode->graph_obstacle(p) : NULL;
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
     struct ls_step_graph *graph = p->graph = calloc(1, sizeof *graph);
     if (!graph || !alloc_captures(p, graph)) {

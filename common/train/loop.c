@@ -53,10 +53,6 @@ struct run {
 
 /* --- accuracy ---------------------------------------------------------------------------------------------------- */
 
-static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
-    return p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, values, count) : LS_OK;
-}
-
 /* Every rank counts its share of the test samples. */
 static ls_status measure_accuracy(struct run *run) {
     ls_parallel *p = run->parallel;
@@ -69,12 +65,12 @@ static ls_status measure_accuracy(struct run *run) {
     if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
     if (chunk == 0) chunk = 1;
     int64_t right = 0;
-    ls_status status = p->ops->before_evaluation ? p->ops->before_evaluation(p) : LS_OK;
+    ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
     if (status == LS_OK) {
         status = ls_count_right(p->model, run->test, count * rank / world, count * (rank + 1) / world, chunk, &right);
     }
     double sum = (double)right;
-    if (status == LS_OK) status = sum_over_ranks(p, &sum, 1);
+    if (status == LS_OK) status = ls_sum_over_ranks(p, &sum, 1);
     if (status != LS_OK) return status;
     run->accuracy = sum / (double)count;
     return ls_deferred_read(&run->deferred); /* the devices' peaks are to hold what this took */
@@ -93,7 +89,7 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     if (status != LS_OK || !run->join) return status;
     ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE); /* waiting for other ranks is not waiting for the loader */
     run->joined = *batch ? **batch : (ls_batch){0};
-    status = p->ops->join(p, &run->joined, &anyone);
+    status = p->process->join(p, &run->joined, &anyone);
     *batch = status == LS_OK && anyone ? &run->joined : NULL;
     return status;
 }
@@ -142,7 +138,7 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
     ls_parallel *p = run->parallel;
     enum { UNSAVED = 1, WORSE };
     double failed = status == LS_OK ? 0 : status == LS_ERR_IO ? UNSAVED : WORSE;
-    ls_status heard = sum_over_ranks(p, &failed, 1);
+    ls_status heard = ls_sum_over_ranks(p, &failed, 1);
     if (heard != LS_OK) return status != LS_OK ? status : heard;
     if (failed == 0) return LS_OK;
     run->unsaved = failed == UNSAVED;
@@ -156,7 +152,7 @@ static ls_status save_checkpoint(struct run *run, bool last) {
     ls_status status = read_deferred(run);
     double begin_us = ls_now_us();
     if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* what a failed device sent is in the weights */
-    if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
+    if (status == LS_OK && p->process) status = p->process->before_evaluation(p);
     if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
     double us = ls_now_us() - begin_us;
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
@@ -356,7 +352,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
                       .accuracy = NAN,
                       .resumed = {.last_loss = NAN},
                       .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
-    run.join = sharing.join && p->ops->join; /* DataParallel has no ranks that could run out */
+    run.join = sharing.join && p->process; /* DataParallel has no ranks that could run out */
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
     if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, sharing, train);

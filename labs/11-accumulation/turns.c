@@ -46,8 +46,7 @@ static ls_status apply(ls_parallel *p) {
     return answer(APPLY);
 }
 
-static const struct ls_parallel_ops ops = {
-    .name = "nothing", .mode = "none", .forward_backward = forward_backward, .reduce = reduce, .apply = apply};
+static const struct ls_parallel_ops ops = {.forward_backward = forward_backward, .reduce = reduce, .apply = apply};
 
 static ls_status open_fake(void) {
     memset(&fake, 0, sizeof fake);

@@ -83,7 +83,7 @@ static ls_status play(crew_rank *c) {
     ls_status status = open_rank(&model, &parallel, c);
     for (int s = 0; status == LS_OK && s <= STEPS; s++) {
         ls_batch batch = batch_of(job, rank, model, c->rank, s);
-        rank->status[s] = parallel->ops->join(parallel, &batch, &rank->anyone[s]);
+        rank->status[s] = parallel->process->join(parallel, &batch, &rank->anyone[s]);
         rank->count[s] = (long long)batch.global_count;
         rank->weight[s] = ddp_of(parallel)->gradient_weight;
         rank->root[s] = ddp_of(parallel)->buffers_root;

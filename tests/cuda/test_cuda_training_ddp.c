@@ -30,11 +30,11 @@ static void take_steps(const struct rank *rank, ls_parallel *p) {
         ls_fill_uniform(&generator, inputs, INPUTS, -1, 1 + rank->rank);
         for (int i = 0; i < BATCH; i++) labels[i] = (k + i + 3 * rank->rank) % 10;
         bool evaluate = k == LS_GRAPH_WARMUP_STEPS || k == STEPS - 2;
-        if (evaluate) CHECK(p->ops->before_evaluation(p) == LS_OK);
+        if (evaluate) CHECK(p->process->before_evaluation(p) == LS_OK);
         CHECK(ls_step(p, &batch) == LS_OK);
         CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
     }
-    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(p->process->before_evaluation(p) == LS_OK);
     CHECK(ls_device_synchronize(rank->device) == LS_OK);
 }
 

@@ -138,10 +138,10 @@ static void buffers_rank(struct rank *rank) {
     ls_parallel *p = job.session.parallel;
     CHECK(buffers_came(rank, &job, 0, true) == mine);
     CHECK(buffers_came(rank, &job, 1, true) == mine);
-    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(p->process->before_evaluation(p) == LS_OK);
     float own = ls_model_buffer(job.session.model, 0)->data[0];
     double sum = (double)own;
-    CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+    CHECK(p->process->sum_over_ranks(p, &sum, 1) == LS_OK);
     CHECK(sum == 2 * (double)own); /* the same on both ranks now */
     CHECK(!buffers_came(rank, &job, 2, true));
     CHECK(buffers_came(rank, &job, 3, true) == mine);

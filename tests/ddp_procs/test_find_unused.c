@@ -182,7 +182,7 @@ static void no_sync_rank(struct rank *rank) {
         job_gradients(rank, &job, first_half ? 1 : 0);
         CHECK(ddp_reducer_unused(reducer_of(p)) == NULL);
         double sum = (double)own;
-        CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+        CHECK(p->process->sum_over_ranks(p, &sum, 1) == LS_OK);
         if (first_half) CHECK(fabs((double)bias->gradient[0] - sum / 2) <= 1e-7);
         CHECK(bias->gradient[0] != 0);
         CHECK(ls_step_update(p) == LS_OK);

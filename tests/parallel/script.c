@@ -79,7 +79,7 @@ ls_status player_join(const struct rank *rank, struct player *player, ls_batch *
     chunk_read(rank, &player->chunk, player->session.model, first, count > 0 ? count : 0);
     *batch = count == NONE ? (ls_batch){0} : player->chunk.batch;
     ls_parallel *p = player->session.parallel;
-    return p->ops->join(p, batch, anyone);
+    return p->process->join(p, batch, anyone);
 }
 
 void player_step_done(struct player *player) {

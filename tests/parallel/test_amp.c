@@ -77,7 +77,7 @@ TEST(a_power_of_two_changes_no_bits) {
 
 /* Where the last device's or rank's gradients lie before they are added up. */
 static float *last_gradients(const struct session *s) {
-    if (strcmp(s->parallel->ops->mode, "dp") == 0) return dp_of(s->parallel)->replicas[s->device_count - 1].sent;
+    if (strcmp(s->parallel->mode->option, "dp") == 0) return dp_of(s->parallel)->replicas[s->device_count - 1].sent;
     return ls_model_parameter(s->model, 0)->gradient;
 }
 

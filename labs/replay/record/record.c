@@ -126,7 +126,7 @@ static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t ste
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
     if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
     bool anyone;
-    ls_status status = o->join && p->ops->join ? p->ops->join(p, &batch, &anyone) : LS_OK;
+    ls_status status = o->join && p->process ? p->process->join(p, &batch, &anyone) : LS_OK;
     if (status == LS_OK) status = ls_step_gradients_of(p, same_batch, &batch);
     if (status == LS_OK) status = ls_step_update(p);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);

@@ -3,12 +3,12 @@
  * The step's calls are one table (struct ls_parallel_ops), which every mode fills: single.c, dp_threads/dp_step.c and
  * ddp_procs/ddp_step.c. What ranks do with each other between steps is a second one (struct ls_process_ops), which is
  * filled once for all modes of processes: ddp_procs/process.c. A row (struct ls_mode) names both, and says what the
- * mode is. Rows stand where their modes do, since modes do not know each other; who knows several lists the rows:
- * labs/replay/record, tests/parallel.
+ * mode is. Each row stands with its mode, since modes do not include each other; code above the modes lists the rows
+ * and walks the list: labs/replay/record, tests/parallel.
  *
- * What belongs where: a call of each step is the step's. `abandon` is, too: threads wait for each other as ranks do.
- * `join` and `before_evaluation` are the process's: only another rank can be out of samples, or have what the model
- * lacks. `find_nonfinite` is no call of a step; it is the row's, as all that is only asked. */
+ * `abandon` belongs to the step, not to the process: threads wait for each other as ranks do. `join` and
+ * `before_evaluation` belong to the process: only another rank can run out of samples earlier, or hold what this rank's
+ * model lacks. `find_nonfinite` belongs to the row, as every question that changes nothing. */
 #ifndef LS_SEAM_MODE_H
 #define LS_SEAM_MODE_H
 
@@ -18,8 +18,7 @@
 
 typedef struct ls_parallel ls_parallel;
 
-/* Called by the driver alone (step.h), but for the last two. A mode that orders the micro-batches itself takes the
- * step's batch as one and cuts it in forward_backward. */
+/* Called by the driver alone (step.h), but for the last two. */
 struct ls_parallel_ops {
     /* The batch goes to the device or devices. */
     void (*prepare)(ls_parallel *p, const ls_batch *batch);
@@ -35,7 +34,7 @@ struct ls_parallel_ops {
     void (*destroy)(ls_parallel *p);
 };
 
-/* All of them are there where the mode has several processes. Collective, but for give_up and the resume state. */
+/* A mode of processes fills all slots. All are collective but give_up and the two of the resume state. */
 struct ls_process_ops {
     /* Replaces `count` doubles on the host by their sums over all ranks. */
     ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);

@@ -50,8 +50,16 @@ ls_status ls_step_gradients(ls_parallel *p, const ls_batch *batch) {
     return ls_step_gradients_of(p, cut, &(struct whole){p, batch});
 }
 
+/* What a graph holds: a micro-batch, and with the last one the update. */
+static ls_status enqueue(ls_parallel *p) {
+    ls_status status = ls_parallel_run_micro_batch(p);
+    return status == LS_OK && ls_parallel_is_last(p) ? ls_step_update(p) : status;
+}
+
+static ls_status run_graph(ls_parallel *p) { return ls_step_graph_run(p, enqueue); }
+
 ls_status ls_step(ls_parallel *p, const ls_batch *batch) {
-    if (p->graph) return each_micro_batch(p, cut, &(struct whole){p, batch}, ls_step_graph_run);
+    if (p->graph) return each_micro_batch(p, cut, &(struct whole){p, batch}, run_graph);
     ls_status status = ls_step_gradients(p, batch);
     return status == LS_OK ? ls_step_update(p) : status;
 }

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/seam/step.h"
 
 /* A micro-batch of the step on one place of the batch. */
 struct capture {
@@ -70,13 +69,7 @@ static int64_t batches_tracked(const ls_parallel *p) {
     return ls_model_batchnorm_count(p->model) > 0 ? *ls_model_batches_tracked(p->model, 0) : 0;
 }
 
-/* Operation by operation. */
-static ls_status enqueue(ls_parallel *p) {
-    ls_status status = ls_parallel_run_micro_batch(p);
-    return status == LS_OK && ls_parallel_is_last(p) ? ls_step_update(p) : status;
-}
-
-static ls_status capture_step(ls_parallel *p, struct capture *capture) {
+static ls_status capture_step(ls_parallel *p, struct capture *capture, ls_status (*enqueue)(ls_parallel *p)) {
     const struct ls_step_graph *graph = p->graph;
     memcpy(capture->bytes, p->clocks->bytes, sizeof capture->bytes);
     capture->batches_tracked = batches_tracked(p);
@@ -114,7 +107,7 @@ static ls_status launch(ls_parallel *p, const struct capture *capture) {
     return ls_parallel_status(p, status);
 }
 
-ls_status ls_step_graph_run(ls_parallel *p) {
+ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)) {
     struct ls_step_graph *graph = p->graph;
     const struct ls_device_batch *batch = p->batch;
     struct captured_batch *captured = &graph->batches[p->micro_batch];
@@ -127,7 +120,7 @@ ls_status ls_step_graph_run(ls_parallel *p) {
     if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return enqueue(p);
     struct capture *capture = &captured->captures[batch->place];
     bool is_new = !capture->graph;
-    ls_status status = is_new ? capture_step(p, capture) : LS_OK;
+    ls_status status = is_new ? capture_step(p, capture, enqueue) : LS_OK;
     ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
     if (status == LS_OK) status = launch(p, capture);
     if (status == LS_OK && !is_new) count_again(p, capture);

@@ -17,8 +17,10 @@
  * graph_obstacle gives. On failure p->graph is NULL. */
 ls_status ls_step_graph_create(ls_parallel *p);
 
-/* For the driver (step.h), in place of ls_parallel_run_micro_batch and, with the last micro-batch, ls_step_update. */
-ls_status ls_step_graph_run(ls_parallel *p);
+/* For the driver (step.h): runs the micro-batch that has been prepared, and with the last one the update, through its
+ * graph. `enqueue` does the same operation by operation: for the first steps, for other batch sizes, and to be
+ * captured. */
+ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p));
 
 /* Launches so far. */
 int64_t ls_step_graph_launches(const ls_parallel *p);

@@ -171,13 +171,13 @@ static void prepare_products(void) {
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
     prepare_products();
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
     run_good_ranks(ranks, run_assignment, &assignment);
 }
 
 double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step) {
-    if (plan->mode != MODE_DDP) return outcomes[0].losses[step];
+    if (plan_ranks(plan) == 1) return outcomes[0].losses[step];
     double sum = 0;
     for (int r = 0; r < plan->devices; r++) sum += outcomes[r].losses[step];
     return sum / plan->devices;

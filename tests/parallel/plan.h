@@ -10,7 +10,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP };
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODES };
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -76,6 +76,16 @@ struct session {
  * fails. */
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
+
+/* The table of modes. `open` makes s->parallel. */
+struct plan_mode {
+    const struct ls_mode *mode;
+    ls_status (*open)(struct session *s, const struct plan *plan, ls_comm *comm);
+};
+extern const struct plan_mode plan_modes[MODES];
+
+/* The processes that the plan takes. */
+int plan_ranks(const struct plan *plan);
 
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);

@@ -38,7 +38,7 @@ static struct outcome *run(const struct plan *plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     run_plan(plan, outcomes, NULL);
-    for (int r = 0; r < (plan->mode == MODE_DDP ? plan->devices : 1); r++) {
+    for (int r = 0; r < plan_ranks(plan); r++) {
         const struct outcome *o = &outcomes[r];
         if (o->status != LS_OK) fail_msg("rank %d: %s (%s)", r, ls_status_text(o->status), o->message);
         assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
@@ -192,7 +192,7 @@ TEST(an_infinity_anywhere_leaves_out_the_step_everywhere) {
         plan.accumulate = 2;
         plan.no_overlap = true; /* the gradients wait for `reduce` */
         plan.optimizer.scaler.enabled = true;
-        run_good_ranks(plan.mode == MODE_DDP ? plan.devices : 1, poked_rank, &plan);
+        run_good_ranks(plan_ranks(&plan), poked_rank, &plan);
     }
 }
 

@@ -52,6 +52,10 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
     return ddp_create(out, s->model, &options);
 }
 
+const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, create_single},
+                                           [LS_PLAN_DP] = {&dp_mode, create_dp},
+                                           [LS_PLAN_DDP] = {&ddp_mode, create_ddp}};
+
 /* --- a scene ----------------------------------------------------------------------------------------------------- */
 
 static void close_scene(struct record_scene *s, ls_parallel *parallel) {
@@ -220,13 +224,9 @@ ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_work
     return status;
 }
 
-/* The modes' own creation, by ls_plan_mode. */
-static const record_create_fn modes[] = {
-    [LS_PLAN_SINGLE] = create_single, [LS_PLAN_DP] = create_dp, [LS_PLAN_DDP] = create_ddp};
-
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
                        const struct ls_plan *options) {
-    return record_steps_of(out, modes[options->mode], workload, node, options);
+    return record_steps_of(out, record_modes[options->mode].create, workload, node, options);
 }
 
 /* Of a micro-batch of this process. */
@@ -242,7 +242,7 @@ ls_status record_memory(struct record_memory *memory, const ls_workload *workloa
     if (status != LS_OK) return status;
     scene.samples = whole_samples(options);
     status = record_describe(&described, workload, options);
-    if (status == LS_OK) status = run(NULL, memory, modes[options->mode], &scene, &described, node);
+    if (status == LS_OK) status = run(NULL, memory, record_modes[options->mode].create, &scene, &described, node);
     record_describe_free(&described);
     return status;
 }

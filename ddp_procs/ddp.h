@@ -27,7 +27,7 @@ struct ddp {
 
 static inline struct ddp *ddp_of(ls_parallel *p) { return (struct ddp *)p; }
 
-/* ddp_step.c: the four calls of a step (common/seam/parallel.h) */
+/* ddp_step.c: the four calls of a step (common/seam/mode.h) */
 void ddp_prepare(ls_parallel *p, const ls_batch *batch);
 ls_status ddp_forward_backward(ls_parallel *p);
 ls_status ddp_reduce(ls_parallel *p);
@@ -46,14 +46,9 @@ ls_status ddp_before_evaluation(ls_parallel *p);
 /* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
 ls_status ddp_update(struct ddp *ddp);
 
-/* divergence.c */
-ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
+/* process.c: for every mode of processes */
+extern const struct ls_process_ops ddp_process_ops;
 void ddp_abandon(ls_parallel *p);
-bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
-
-/* resume_state.c */
-void ddp_get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count);
-ls_status ddp_set_resume_state(ls_parallel *p, const int64_t *values, size_t count);
 
 /* join.c */
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);

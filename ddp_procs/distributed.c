@@ -71,27 +71,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
     return ls_comm_settle(ddp->comm_stream, ls_comm_broadcast(ddp->comm, ddp->comm_stream, state, count, LS_FP32, 0));
 }
 
-/* --- the loop's collective needs ---------------------------------------------------------------------------------- */
-
-/* Gathered as 8-byte elements: a copy does not care what they mean. */
-static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
-    struct ddp *ddp = ddp_of(p);
-    return ls_comm_settle(ddp->comm_stream,
-                          ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
-}
-
-/* The values are gathered and added in rank order, so that all ranks get the same bits. */
-static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
-    double *all = calloc(count * (size_t)p->world_size, sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
-    ls_status status = gather_from_ranks(p, values, count, all);
-    for (size_t i = 0; status == LS_OK && i < count; i++) {
-        values[i] = 0;
-        for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
-    }
-    free(all);
-    return status;
-}
+/* --- what is asked of the mode ------------------------------------------------------------------------------------ */
 
 /* What a step does with the host between its operations. */
 static const char *graph_obstacle(const ls_parallel *p) {
@@ -158,25 +138,23 @@ static void destroy(ls_parallel *p) {
 }
 
 static const struct ls_parallel_ops ddp_ops = {
-    .name = "DistributedDataParallel",
-    .mode = "ddp",
     .prepare = ddp_prepare,
     .forward_backward = ddp_forward_backward,
     .reduce = ddp_reduce,
     .apply = ddp_apply,
-    .before_evaluation = ddp_before_evaluation,
-    .sum_over_ranks = sum_over_ranks,
-    .join = ddp_join,
-    .gather_from_ranks = gather_from_ranks,
-    .find_nonfinite = ddp_find_nonfinite,
-    .give_up = ddp_give_up,
     .abandon = ddp_abandon,
-    .get_resume_state = ddp_get_resume_state,
-    .set_resume_state = ddp_set_resume_state,
+    .destroy = destroy,
+};
+
+const struct ls_mode ddp_mode = {
+    .name = "DistributedDataParallel",
+    .option = "ddp",
+    .equals = "dp",
+    .step = &ddp_ops,
+    .process = &ddp_process_ops,
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,
     .describe = describe,
-    .destroy = destroy,
 };
 
 ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
@@ -184,7 +162,7 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     struct ddp *ddp = calloc(1, sizeof *ddp);
     if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DistributedDataParallel");
     ls_parallel *p = &ddp->base;
-    p->ops = &ddp_ops;
+    ls_parallel_set_mode(p, &ddp_mode);
     p->rank = ls_comm_rank(options->comm);
     ls_probe_name_thread("rank %d", p->rank);
     p->world_size = p->device_count = ls_comm_world_size(options->comm);

@@ -13,6 +13,8 @@
 #include "common/seam/parallel.h"
 #include "ddp_procs/reducer.h"
 
+extern const struct ls_mode ddp_mode;
+
 /* Ranks that run out of samples at different steps (docs/pytorch.md#join). A rank without samples goes on taking
  * part, with gradients of zero, until all have run out; then all take the buffers of the last rank that had samples
  * (ties: the larger one). */

@@ -238,17 +238,21 @@ static void destroy(ls_parallel *p) {
 }
 
 static const struct ls_parallel_ops dp_ops = {
-    .name = "DataParallel",
-    .mode = "dp",
     .prepare = dp_prepare,
     .forward_backward = dp_forward_backward,
     .reduce = dp_reduce,
     .apply = dp_apply,
-    .find_nonfinite = dp_find_nonfinite,
     .abandon = dp_abandon,
+    .destroy = destroy,
+};
+
+const struct ls_mode dp_mode = {
+    .name = "DataParallel",
+    .option = "dp",
+    .step = &dp_ops,
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,
-    .destroy = destroy,
+    .find_nonfinite = dp_find_nonfinite,
 };
 
 ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *options) {
@@ -258,7 +262,7 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
     if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
     ls_parallel *p = &dp->base;
-    p->ops = &dp_ops;
+    ls_parallel_set_mode(p, &dp_mode);
     p->world_size = 1;
     p->device_count = p->local_device_count = options->device_count;
     for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];

@@ -19,6 +19,8 @@
 
 #include "common/seam/parallel.h"
 
+extern const struct ls_mode dp_mode;
+
 typedef enum dp_replication { DP_REPLICATE_FLAT, DP_REPLICATE_NCCL } dp_replication;
 
 typedef struct dp_options {

@@ -51,7 +51,7 @@ struct dp {
 
 static inline struct dp *dp_of(ls_parallel *p) { return (struct dp *)p; }
 
-/* --- dp_step.c: the four calls of a step (common/seam/parallel.h) ------------------------------------------------ */
+/* --- dp_step.c: the four calls of a step (common/seam/mode.h) ------------------------------------------------ */
 
 void dp_prepare(ls_parallel *p, const ls_batch *batch);
 ls_status dp_forward_backward(ls_parallel *p);

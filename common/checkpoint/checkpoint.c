@@ -112,7 +112,7 @@ static ls_status stage_scaler(struct ls_checkpoint_staging *s, const ls_parallel
 static ls_status stage_all(struct ls_checkpoint_staging *s, const ls_parallel *p) {
     const int64_t *resume_state = NULL;
     size_t count = 0;
-    if (p->ops->get_resume_state) p->ops->get_resume_state(p, &resume_state, &count);
+    if (p->process) p->process->get_resume_state(p, &resume_state, &count);
     ls_status status = ls_checkpoint_stage(s, ls_optimizer_state_count(p->optimizer), count);
     if (status != LS_OK) return status;
     if (count > 0) memcpy(s->resume_state, resume_state, count * sizeof *resume_state);

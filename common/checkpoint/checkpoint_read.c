@@ -15,12 +15,12 @@
 /* A file that is replaced while ranks open it would have them train different models. */
 static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const char *path) {
     enum { HALVES = 2 }; /* of the hash: each is exact as a double */
-    if (!p->ops->gather_from_ranks) return LS_OK;
+    if (p->world_size == 1) return LS_OK;
     uint64_t hash = ls_safetensors_hash(file);
     double mine[HALVES] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
     double *all = calloc((size_t)p->world_size * HALVES, sizeof *all);
     if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
-    ls_status status = p->ops->gather_from_ranks(p, mine, HALVES, all);
+    ls_status status = p->process->gather_from_ranks(p, mine, HALVES, all);
     for (int r = 1; status == LS_OK && r < p->world_size; r++) {
         if (all[HALVES * r] == all[0] && all[HALVES * r + 1] == all[1]) continue;
         status = ls_fail(LS_ERR_INVALID,
@@ -39,7 +39,7 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
     *path = is_there ? named : NULL;
     if (!run->options->resume_if_present) return LS_OK;
     double finders = is_there;
-    ls_status status = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, &finders, 1) : LS_OK;
+    ls_status status = ls_sum_over_ranks(p, &finders, 1);
     if (status != LS_OK) return status;
     if (finders > 0 && finders < p->world_size) {
         return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s: it must lie on a disk that all of them share",
@@ -59,7 +59,7 @@ static size_t stored_count(const ls_safetensors *file, const char *name) {
 /* Room for what the file has and this run wants. */
 static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_parallel *p, const ls_safetensors *file,
                                  const struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
-    bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->ops->set_resume_state;
+    bool same_mode = ls_checkpoint_same(texts, run, LS_TEXT_MODE) && p->process;
     size_t states = stored_count(file, "optimizer.step");
     /* a wrong number is the tensor check's to report */
     if (states != ls_model_parameter_count(p->model)) states = 1;
@@ -115,7 +115,7 @@ static ls_status take_resume_state(const struct ls_checkpoint_staging *s, ls_par
     char cause[300] = "";
     if (s->resume_count == 0) return LS_OK;
     ls_log_sink sink = ls_log_capture(cause, sizeof cause);
-    ls_status status = p->ops->set_resume_state(p, s->resume_state, s->resume_count);
+    ls_status status = p->process->set_resume_state(p, s->resume_state, s->resume_count);
     ls_log_restore(sink);
     return status == LS_OK ? LS_OK : ls_fail(status, "%s: mode.memory: %s", path, cause);
 }

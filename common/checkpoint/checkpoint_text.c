@@ -100,7 +100,7 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
     put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
     put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
-    put_text(texts, LS_TEXT_MODE, run->parallel->ops->name);
+    put_text(texts, LS_TEXT_MODE, run->parallel->mode->name);
     put_integer(texts, LS_TEXT_DEVICES, run->parallel->device_count);
     put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
     put_text(texts, LS_TEXT_UNEVEN, run->sharing.uneven ? "on" : "off");

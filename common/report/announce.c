@@ -136,16 +136,16 @@ static bool continues(const ls_parallel *p, struct ls_step_size size, int first,
                       const uint64_t bytes[LS_PHASE_COUNT]) {
     uint64_t of_next[LS_PHASE_COUNT] = {0};
     if (ls_device_index(p->devices[next]) != ls_device_index(p->devices[first]) + next - first) return false;
-    p->ops->count_bytes(p, size, next, of_next);
+    p->mode->count_bytes(p, size, next, of_next);
     return memcmp(bytes, of_next, sizeof of_next) == 0;
 }
 
 static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size size) {
-    if (p->device_count == 1 || !p->ops->count_bytes) return;
+    if (p->device_count == 1 || !p->mode->count_bytes) return;
     fputs("bytes a step:", file);
     for (int first = 0, end; first < p->local_device_count; first = end) {
         uint64_t bytes[LS_PHASE_COUNT] = {0};
-        p->ops->count_bytes(p, size, first, bytes);
+        p->mode->count_bytes(p, size, first, bytes);
         for (end = first + 1; end < p->local_device_count && continues(p, size, first, end, bytes);) end++;
         if (p->world_size > 1) {
             fputs(" each rank", file);

@@ -96,7 +96,7 @@ static ls_status gather(ls_deferred *deferred, size_t steps) {
         memcpy(at, &row, sizeof row);
     }
     size_t count = (size_t)(at - deferred->sent);
-    if (p->ops->gather_from_ranks) return p->ops->gather_from_ranks(p, deferred->sent, count, deferred->received);
+    if (p->process) return p->process->gather_from_ranks(p, deferred->sent, count, deferred->received);
     memcpy(deferred->received, deferred->sent, count * sizeof *deferred->sent);
     return LS_OK;
 }

@@ -57,7 +57,7 @@ static ls_status agree_on_run(ls_recording *r) {
     char drawn[DIGITS + 1] = "0";
     ls_status status = p->rank == 0 ? ls_secret_make(drawn, DIGITS) : LS_OK;
     double told[] = {r->options->virtual_time || !ls_parallel_has_cores(p), (double)strtoull(drawn, NULL, 16)};
-    ls_status summed = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, told, 2) : LS_OK;
+    ls_status summed = ls_sum_over_ranks(p, told, 2);
     r->virtual_time = told[0] > 0;
     r->run = (uint64_t)told[1];
     return status != LS_OK ? status : summed;
@@ -138,7 +138,7 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
     size_t outputs = ls_model_outputs(p->model);
     struct ls_trace_about *about = ls_trace_about(trace);
     *about = (struct ls_trace_about){
-        .mode = p->ops->mode,
+        .mode = p->mode->option,
         .model = o->model,
         .precision = ls_dtype_name((ls_dtype)o->precision),
         .optimizer = ls_train_optimizer_name(o),
@@ -160,7 +160,7 @@ static void describe_run(ls_trace *trace, const ls_recording *r, double run_medi
         .steps = (int)r->steps,
         .median_step_ms = median_ms(r, run_median_ms),
     };
-    if (p->ops->describe) p->ops->describe(p, about);
+    if (p->mode->describe) p->mode->describe(p, about);
     const char **texts[] = {&about->mode,      &about->model,       &about->precision,
                             &about->optimizer, &about->device_kind, &about->device_name,
                             &about->backend,   &about->algorithm,   &about->stream_mode};
@@ -194,7 +194,7 @@ static ls_status make_trace(ls_trace **trace, ls_recording *r, double run_median
 static ls_status agree(const ls_recording *r, ls_status status) {
     ls_parallel *p = r->parallel;
     double told[] = {status != LS_OK};
-    ls_status heard = p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, told, 1) : LS_OK;
+    ls_status heard = ls_sum_over_ranks(p, told, 1);
     if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
     if (told[0] == 0) return LS_OK;
     return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this one ends with them",
@@ -217,7 +217,7 @@ ls_status ls_recording_finish(ls_recording *r, double run_median_ms) {
     if (status == LS_OK && p->rank == 0) status = ls_trace_clear(folder);
     status = agree(r, status);
     if (status == LS_OK) status = agree(r, ls_trace_write_rank(trace, folder, p->rank));
-    if (status == LS_OK && p->ops->sum_over_ranks) status = p->ops->sum_over_ranks(p, &r->tasks, 1);
+    if (status == LS_OK) status = ls_sum_over_ranks(p, &r->tasks, 1);
     if (status == LS_OK && p->rank == 0) status = ls_trace_merge(folder);
     if (status != LS_OK) r->tasks = 0;
     ls_trace_destroy(trace);

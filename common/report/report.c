@@ -58,7 +58,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     }
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
-    printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->ops->name, devices,
+    printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
            parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
            parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
            ls_device_stream_mode(parallel->devices[0]));

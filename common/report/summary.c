@@ -94,7 +94,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)result->parameter_hash);
     cJSON *wrapper = cJSON_CreateObject(), *summary = cJSON_AddObjectToObject(wrapper, "summary");
-    cJSON_AddStringToObject(summary, "mode", parallel->ops->name);
+    cJSON_AddStringToObject(summary, "mode", parallel->mode->name);
     cJSON_AddStringToObject(summary, "model", options->model);
     cJSON_AddStringToObject(summary, "data", options->data);
     add_devices(summary, parallel);

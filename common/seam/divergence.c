@@ -6,6 +6,7 @@
  *   order : between the loss and the backward pass, so that no gradient carries it to the optimizer or to another rank */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/seam/parallel.h"
@@ -21,12 +22,19 @@ ls_status ls_check_loss(ls_parallel *p) {
     return ls_loss_diverged(p, p->step, (double)loss, true);
 }
 
+static ls_status find_nonfinite(ls_parallel *p, char *place, size_t capacity) {
+    if (p->mode->find_nonfinite) return p->mode->find_nonfinite(p, place, capacity);
+    ls_status status = ls_model_find_nonfinite(p->model, place, capacity);
+    size_t length = strlen(place);
+    if (p->process && length > 0) snprintf(place + length, capacity - length, " on rank %d", p->rank);
+    return status;
+}
+
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search) {
     char place[PLACE_CAPACITY] = "", where[PLACE_CAPACITY + 64] = "", reason[REASON_CAPACITY];
     ls_status status = LS_OK;
     if (search) {
-        status = p->ops->find_nonfinite ? p->ops->find_nonfinite(p, place, sizeof place)
-                                        : ls_model_find_nonfinite(p->model, place, sizeof place);
+        status = find_nonfinite(p, place, sizeof place);
         snprintf(where, sizeof where, "; the first value that is not finite is in %s",
                  place[0] != '\0' ? place : "the loss itself");
     }
@@ -35,6 +43,6 @@ ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool sear
     snprintf(reason, sizeof reason, "step %llu (epoch %lld): the loss is %s%s; lower --lr, %slook at the data",
              (unsigned long long)step, (long long)p->epoch, value, where,
              ls_model_precision(p->model) == LS_FP16 ? "try --precision bf16, or " : "or ");
-    if (p->ops->give_up && !p->ops->give_up(p, reason, &status)) return status;
+    if (p->process && !p->process->give_up(p, reason, &status)) return status;
     return ls_fail(LS_ERR_DIVERGED, "%s", reason);
 }

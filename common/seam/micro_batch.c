@@ -1,4 +1,4 @@
-/* micro_batch — a step in pieces: which samples a piece has, when gradients travel, and when the update follows.
+/* micro_batch — a step in pieces: which samples a piece has, and when gradients travel.
  *   idea  : gradients add up where they are, and travel with the last piece (PyTorch's no_sync). A sum over ranks is
  *           the same whether it is taken of each piece or once of all, so the bytes of a step do not depend on the
  *           number of its pieces
@@ -42,12 +42,4 @@ bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
     p->accumulates = !ls_parallel_syncs(p);
     if (!p->is_capturing) ls_event_record(p->batch->places[p->batch->place].used, compute);
-}
-
-ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
-    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
-    if (!ls_parallel_is_last(p)) return status;
-    if (status == LS_OK) status = ls_parallel_status(p, p->ops->reduce(p));
-    if (status == LS_OK) status = ls_parallel_status(p, p->ops->apply(p));
-    return status;
 }

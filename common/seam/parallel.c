@@ -116,7 +116,17 @@ ls_status ls_parallel_status(const ls_parallel *p, ls_status status) {
     return status == LS_OK ? ls_device_status(p->loss_device) : status;
 }
 
+ls_status ls_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
+    return p->process ? p->process->sum_over_ranks(p, values, count) : LS_OK;
+}
+
 /* --- life --------------------------------------------------------------------------------------------------------- */
+
+void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode) {
+    p->mode = mode;
+    p->ops = mode->step;
+    p->process = mode->process;
+}
 
 ls_status ls_parallel_init(ls_parallel *p) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);

@@ -1,89 +1,21 @@
-/* The seam between the training loop and a way to train in parallel.
+/* The seam between the training loop and a way to train in parallel: the state that every mode has, and what they share.
  *
- * The loop (loop.h) says what happens in a step; how it is done on one device, by DataParallel and by
- * DistributedDataParallel is said by the three that fill this table: single.c, dp_threads/dp_step.c and
- * ddp_procs/ddp_step.c. A step is
+ * What a mode fills in is told by mode.h, when its calls are made by step.h. With --accumulate K the batch of a step is
+ * cut into K micro-batches: prepare and forward_backward run for each of them, and gradients add up where they are; only
+ * the last one's are communicated (PyTorch's no_sync), and reduce and apply follow once.
  *
- *     prepare            the batch goes to the device or devices
- *     forward_backward   loss and gradients, each device on its own samples
- *     reduce             gradients of the whole batch
- *     apply              the optimizer
- *
- * With --accumulate K the batch of a step is cut into K micro-batches: prepare and forward_backward run for each of
- * them, and gradients add up where they are; only the last one's are communicated (PyTorch's no_sync), and reduce and
- * apply follow once.
- *
- * What these calls enqueue poisons a device if it fails (device.h), and the loop asks the devices behind each of them;
- * they return all other failures: a thread that does not come back, another rank, memory.
+ * What a mode's calls enqueue poisons a device if it fails (device.h), and the driver asks the devices behind each of
+ * them; they return all other failures: a thread that does not come back, another rank, memory.
  *
  * All of it is enqueued on streams; nothing in a step waits for the host. (One exception: DDP's second step builds the
  * buckets.) */
 #ifndef LS_SEAM_PARALLEL_H
 #define LS_SEAM_PARALLEL_H
 
-#include "common/data/loader.h"
 #include "common/nn/loss.h"
 #include "common/nn/model.h"
 #include "common/optim/optimizer.h"
-#include "common/seam/phase.h"
-#include "common/trace/trace.h"
-
-typedef struct ls_parallel ls_parallel;
-
-/* A full step: its samples over all devices, and the micro-batches that they are cut into. */
-struct ls_step_size {
-    size_t samples;
-    int micro_batches;
-};
-
-struct ls_parallel_ops {
-    const char *name; /* "single device", "DataParallel", "DistributedDataParallel" */
-    const char *mode; /* the same for files: "single", "dp", "ddp" */
-    void (*prepare)(ls_parallel *p, const ls_batch *batch);
-    ls_status (*forward_backward)(ls_parallel *p);
-    ls_status (*reduce)(ls_parallel *p);
-    ls_status (*apply)(ls_parallel *p);
-    /* (optional) Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them).
-     * Collective. */
-    ls_status (*before_evaluation)(ls_parallel *p);
-    /* (optional) Replaces `count` doubles on the host by their sums over all ranks. Collective. NULL: one process. */
-    ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
-    /* (optional) Join (docs/pytorch.md#join): called before prepare in each step of a run whose ranks may run out
-     * of batches at different steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left;
-     * filled in: global_count, the samples of the step over all ranks. *anyone: whether any rank has a batch; if not,
-     * no step follows in this epoch. Collective, host-blocking. */
-    ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
-    /* (optional) Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. Collective. NULL: one
-     * process. */
-    ls_status (*gather_from_ranks)(ls_parallel *p, const double *values, size_t count, double *all);
-    /* (optional) After a loss that is not finite: the first place where one shows, in the order of the computation, as
-     * "the output of conv2 on device 1"; an empty text if there is none. NULL: ls_model_find_nonfinite(p->model).
-     * Host-blocking. */
-    ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
-    /* (optional) Tells the other ranks why this one ends, so that each of them ends with a line that names it and
-     * says why. False: another rank has told before; *status is then what this one ends with, reported. NULL: one
-     * process. */
-    bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
-    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
-     * in vain. */
-    void (*abandon)(ls_parallel *p);
-    /* (optional) The mode's own part of a checkpoint, beyond model and optimizer, as numbers (DDP: the order in which
-     * gradients became ready); *values is the mode's memory. set_resume_state restores it; LS_ERR_INVALID if the
-     * numbers cannot be the mode's own. */
-    void (*get_resume_state)(const ls_parallel *p, const int64_t **values, size_t *count);
-    ls_status (*set_resume_state)(ls_parallel *p, const int64_t *values, size_t count);
-    /* (optional) Why forward_backward, reduce and apply cannot be captured into a graph (step_graph.h), as "ranks that
-     * join ..."; NULL, or no such function: they can. */
-    const char *(*graph_obstacle)(const ls_parallel *p);
-    /* (optional) The bytes that device `local` of this process moves in a full step of a run on several devices, phase
-     * by phase, as its clock will count them (phase.h); bytes[] comes as zeros. What travels once a step is in it; a
-     * last, shorter step and what collectives beside the gradients say (--sync-bn, --find-unused, --join: some bytes
-     * for each channel, parameter and rank) are not. */
-    void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);
-    /* (optional) Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
-    void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
-    void (*destroy)(ls_parallel *p);
-};
+#include "common/seam/mode.h"
 
 /* Steps whose losses stay on the device until the host reads them together. */
 #define LS_LOSS_RING 256
@@ -92,13 +24,15 @@ struct ls_parallel_ops {
 
 struct ls_parallel {
     /* constant after create */
-    const struct ls_parallel_ops *ops;
-    int rank, world_size;               /* processes; 0 and 1 where there is one */
-    int device_count;                   /* devices that train, over all processes */
-    int local_device_count;             /* devices of this process */
-    ls_device *devices[LS_MAX_DEVICES]; /* of this process */
-    int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
-    ls_dtype sent_as;                   /* the type in which gradients travel; LS_FP32: as they are */
+    const struct ls_mode *mode;
+    const struct ls_parallel_ops *ops;    /* the mode's step */
+    const struct ls_process_ops *process; /* the mode's process; NULL: one */
+    int rank, world_size;                 /* processes; 0 and 1 where there is one */
+    int device_count;                     /* devices that train, over all processes */
+    int local_device_count;               /* devices of this process */
+    ls_device *devices[LS_MAX_DEVICES];   /* of this process */
+    int gpu_count;                        /* different GPUs among all devices; 0: CPU devices, or not known */
+    ls_dtype sent_as;                     /* the type in which gradients travel; LS_FP32: as they are */
     const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
     const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     const char
@@ -116,16 +50,18 @@ struct ls_parallel {
     /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
     const float *loss_scale;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
-    /* the step in progress: written by the loop */
-    uint64_t step; /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
-    int64_t epoch; /* for messages */
-    int micro_batch, micro_batches; /* which of how many; 0 of 1 where nothing is accumulated */
-    bool no_sync;                   /* nothing is communicated, and what comes is added up, until it is false again */
-    bool accumulates;               /* the gradients hold something that the next backward is to add to */
+    /* the step in progress: written by the loop, but for micro_batch */
+    uint64_t step;     /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
+    int64_t epoch;     /* for messages */
+    int micro_batches; /* of each step; 1 where nothing is accumulated */
+    int micro_batch;   /* which of them; written by the driver (step.h) */
+    bool no_sync;      /* nothing is communicated, and what comes is added up, until it is false again */
+    bool accumulates;  /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
-    bool is_capturing; /* what is enqueued is captured into a CUDA graph, which is launched more than once */
+    struct ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    bool is_capturing;           /* what is enqueued is captured into a CUDA graph, which is launched more than once */
 };
 
 /* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
@@ -178,6 +114,9 @@ void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, co
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
+/* The process's sum_over_ranks; where there is one process, nothing. */
+ls_status ls_sum_over_ranks(ls_parallel *p, double *values, size_t count);
+
 /* The outcome of a call of ops: `status` if that is a failure, else the failure of the model's device or of the loss
  * device, if any. (DataParallel asks its other replicas' devices at each hand-over.) */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
@@ -199,9 +138,6 @@ static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_b
 /* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
  * update: the last one's, unless it is no_sync. */
 bool ls_parallel_syncs(const ls_parallel *p);
-
-/* forward_backward of the micro-batch that prepare has begun, and behind the last one reduce and apply. */
-ls_status ls_parallel_run_micro_batch(ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
  * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: floats of a
@@ -245,10 +181,15 @@ ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool sear
  * reads the loader's batches any more. */
 ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 
+/* Sets mode and its tables. First of all, so that destroy can be called. */
+void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode);
+
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
  * before). */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
+
+extern const struct ls_mode ls_single_mode;
 
 /* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
  * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a

@@ -24,8 +24,9 @@
 #include "common/report/recording.h"
 #include "common/report/report.h"
 #include "common/report/step_times.h"
+#include "common/seam/step.h"
+#include "common/seam/step_graph.h"
 #include "common/train/feed.h"
-#include "common/train/step_graph.h"
 
 enum { EVALUATION_CHUNK_MAX = 256 };
 
@@ -35,10 +36,9 @@ struct run {
     const ls_dataset *test;
     ls_report *report; /* rank 0 only */
     ls_feed feed;
-    bool join;            /* ranks may run out of samples at different steps */
-    ls_batch joined;      /* with join: the step's batch on this rank */
-    int64_t total_steps;  /* LS_STEPS_UNKNOWN: a stream */
-    ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
+    bool join;           /* ranks may run out of samples at different steps */
+    ls_batch joined;     /* with join: the step's batch on this rank */
+    int64_t total_steps; /* LS_STEPS_UNKNOWN: a stream */
     ls_schedule schedule;
     struct ls_position resumed; /* where the run begins: all zero, or where a checkpoint was written */
     int64_t epoch, epoch_steps; /* the epoch in progress, and steps of it so far */
@@ -53,10 +53,6 @@ struct run {
 
 /* --- accuracy ---------------------------------------------------------------------------------------------------- */
 
-static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
-    return p->ops->sum_over_ranks ? p->ops->sum_over_ranks(p, values, count) : LS_OK;
-}
-
 /* Every rank counts its share of the test samples. */
 static ls_status measure_accuracy(struct run *run) {
     ls_parallel *p = run->parallel;
@@ -69,12 +65,12 @@ static ls_status measure_accuracy(struct run *run) {
     if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
     if (chunk == 0) chunk = 1;
     int64_t right = 0;
-    ls_status status = p->ops->before_evaluation ? p->ops->before_evaluation(p) : LS_OK;
+    ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
     if (status == LS_OK) {
         status = ls_count_right(p->model, run->test, count * rank / world, count * (rank + 1) / world, chunk, &right);
     }
     double sum = (double)right;
-    if (status == LS_OK) status = sum_over_ranks(p, &sum, 1);
+    if (status == LS_OK) status = ls_sum_over_ranks(p, &sum, 1);
     if (status != LS_OK) return status;
     run->accuracy = sum / (double)count;
     return ls_deferred_read(&run->deferred); /* the devices' peaks are to hold what this took */
@@ -93,31 +89,16 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     if (status != LS_OK || !run->join) return status;
     ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE); /* waiting for other ranks is not waiting for the loader */
     run->joined = *batch ? **batch : (ls_batch){0};
-    status = p->ops->join(p, &run->joined, &anyone);
+    status = p->process->join(p, &run->joined, &anyone);
     *batch = status == LS_OK && anyone ? &run->joined : NULL;
     return status;
 }
 
-/* One micro-batch, and with the last one the update. */
-static ls_status train_micro_batch(struct run *run, const ls_batch *batch) {
-    ls_parallel *p = run->parallel;
-    p->ops->prepare(p, batch);
-    ls_status status = ls_parallel_status(p, LS_OK);
-    if (status != LS_OK) return status;
-    return run->graph ? ls_step_graph_run(run->graph) : ls_parallel_run_micro_batch(p);
-}
-
 static ls_status train_step(struct run *run, const ls_batch *batch) {
     ls_parallel *p = run->parallel;
-    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
     double rate = ls_schedule_rate(&run->schedule, (int64_t)p->step, p->epoch);
     ls_optimizer_set_rate(p->optimizer, rate);
-    ls_status status = LS_OK;
-    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, row_nbytes, answer);
-        status = train_micro_batch(run, &part);
-    }
-    p->micro_batch = 0;
+    ls_status status = ls_step(p, batch);
     ls_optimizer_record(p->optimizer, p->step % LS_LOSS_RING);
     if (status == LS_OK) status = ls_event_synchronize(p->batch_copied); /* the loader may overwrite the batch */
     if (status == LS_OK && run->times.how == LS_TIME_STEPS) {
@@ -157,7 +138,7 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
     ls_parallel *p = run->parallel;
     enum { UNSAVED = 1, WORSE };
     double failed = status == LS_OK ? 0 : status == LS_ERR_IO ? UNSAVED : WORSE;
-    ls_status heard = sum_over_ranks(p, &failed, 1);
+    ls_status heard = ls_sum_over_ranks(p, &failed, 1);
     if (heard != LS_OK) return status != LS_OK ? status : heard;
     if (failed == 0) return LS_OK;
     run->unsaved = failed == UNSAVED;
@@ -171,7 +152,7 @@ static ls_status save_checkpoint(struct run *run, bool last) {
     ls_status status = read_deferred(run);
     double begin_us = ls_now_us();
     if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* what a failed device sent is in the weights */
-    if (status == LS_OK && p->ops->before_evaluation) status = p->ops->before_evaluation(p);
+    if (status == LS_OK && p->process) status = p->process->before_evaluation(p);
     if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
     double us = ls_now_us() - begin_us;
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
@@ -315,7 +296,8 @@ static void summarise(struct run *run, ls_train_result *result) {
 }
 
 static void note_idle_graph(const struct run *run) {
-    if (!run->graph || run->parallel->rank > 0 || ls_step_graph_launches(run->graph) > 0) return;
+    const ls_parallel *p = run->parallel;
+    if (!p->graph || p->rank > 0 || ls_step_graph_launches(p) > 0) return;
     ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
             "this run had no more",
             LS_GRAPH_WARMUP_STEPS);
@@ -370,11 +352,11 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
                       .accuracy = NAN,
                       .resumed = {.last_loss = NAN},
                       .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
-    run.join = sharing.join && p->ops->join; /* DataParallel has no ranks that could run out */
+    run.join = sharing.join && p->process; /* DataParallel has no ranks that could run out */
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
     ls_status status = ls_host_lock_set(options->host_lock_us, options->virtual_time || !ls_parallel_has_cores(p));
     if (status == LS_OK) status = ls_feed_open(&run.feed, options, p, sharing, train);
-    if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(&run.graph, p);
+    if (status == LS_OK && options->cuda_graph) status = ls_step_graph_create(p);
     run.total_steps = run.feed.total_steps;
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
@@ -392,7 +374,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     status = finish(&run, status, result);
     ls_deferred_close(&run.deferred);
     ls_feed_close(&run.feed);
-    ls_step_graph_destroy(run.graph);
+    ls_step_graph_destroy(p);
     ls_recording_close(&run.recording);
     ls_step_times_close(&run.times);
     return status;

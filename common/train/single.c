@@ -56,14 +56,14 @@ static void single_destroy(ls_parallel *p) {
 }
 
 static const struct ls_parallel_ops single_ops = {
-    .name = "single device",
-    .mode = "single",
     .prepare = single_prepare,
     .forward_backward = single_forward_backward,
     .reduce = single_reduce,
     .apply = single_apply,
     .destroy = single_destroy,
 };
+
+const struct ls_mode ls_single_mode = {.name = "single device", .option = "single", .step = &single_ops};
 
 ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
                            size_t max_batch) {
@@ -72,7 +72,7 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
     if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a training step");
     ls_probe_name_thread("single device");
     ls_parallel *p = &s->base;
-    p->ops = &single_ops;
+    ls_parallel_set_mode(p, &ls_single_mode);
     p->world_size = p->device_count = p->local_device_count = 1;
     p->devices[0] = p->loss_device = device;
     p->gpu_count = ls_device_kind_of(device) == LS_DEVICE_CUDA;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/seam/step.h"
 #include "labs/04-dataparallel/order.h"
 #include "labs/04-dataparallel/setup.h"
 
@@ -18,7 +19,8 @@ static void transfer(probe *p, setup *s, int step, int micro_batches, dp_part_fn
     s->parallel->step = (uint64_t)step;
     s->parallel->micro_batch = micro_batches - 1;
     s->parallel->micro_batches = micro_batches;
-    s->parallel->ops->prepare(s->parallel, &s->batch);
+    ls_parallel_upload(s->parallel, s->dp->replicas[0].copy, &s->batch);
+    dp_chunk_batch(s->dp);
     probe_must(p, "the replicas", dp_on_replicas(s->dp, part));
 }
 
@@ -155,22 +157,14 @@ static void reduce(probe *p) {
 
 /* --- whole steps --------------------------------------------------------------------------------------------------- */
 
-static ls_status micro_batch(setup *s, int index, int count) {
-    ls_parallel *p = s->parallel;
-    ls_batch part = ls_micro_batch(&s->batch, index, count, ls_model_input_nbytes(p->model), OUTPUTS);
-    p->micro_batch = index;
-    p->micro_batches = count;
-    p->ops->prepare(p, &part);
-    return ls_parallel_run_micro_batch(p);
-}
-
 /* The host's batch is overwritten with the next step, so that its copy is waited for. */
 static void train(probe *p, setup *s, int steps, int micro_batches) {
+    s->parallel->micro_batches = micro_batches;
     for (int step = 0; step < steps; step++) {
         ls_status status = ls_event_synchronize(s->parallel->batch_copied);
         setup_draw(s, rows_of_steps[step]);
         s->parallel->step = (uint64_t)step;
-        for (int m = 0; status == LS_OK && m < micro_batches; m++) status = micro_batch(s, m, micro_batches);
+        if (status == LS_OK) status = ls_step(s->parallel, &s->batch);
         probe_must(p, probe_name(p, "step %d", step), status);
     }
     setup_rest(p, s);

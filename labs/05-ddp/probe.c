@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/nn/model.h"
-#include "common/seam/parallel.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/reducer.h"
 #include "kernels/kernels.h"
@@ -354,8 +354,7 @@ static ls_status train_step(ls_parallel *parallel, const crew_rank *c, int step)
                       .count = rank->rows[step],
                       .global_count = rows_of_step(job_of(c), step)};
     parallel->step = (uint64_t)step;
-    parallel->ops->prepare(parallel, &batch);
-    return ls_parallel_run_micro_batch(parallel);
+    return ls_step(parallel, &batch);
 }
 
 static ls_status train(crew_rank *c) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/nn/model.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "kernels/kernels.h"
 
@@ -51,8 +52,7 @@ static ls_status train_step(ls_parallel *parallel, const crew_rank *c, int step)
                       .count = RUN_ROWS,
                       .global_count = RUN_ROWS * (size_t)run->ranks};
     parallel->step = (uint64_t)step;
-    parallel->ops->prepare(parallel, &batch);
-    ls_status status = ls_parallel_run_micro_batch(parallel);
+    ls_status status = ls_step(parallel, &batch);
     ls_optimizer_record(parallel->optimizer, (size_t)step);
     ls_status copied = ls_event_synchronize(parallel->batch_copied);
     return status != LS_OK ? status : copied;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/nn/model.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "dp_threads/data_parallel.h"
 
@@ -58,26 +59,33 @@ static ls_batch cut(const ls_batch *batch, int k, int pieces, size_t row_nbytes)
     return part;
 }
 
-/* As the loop does it, but that a first step which is local has no reduction and no update. */
+struct step {
+    const ls_batch *batch;
+    size_t row_nbytes;
+    int pieces;
+    struct sent *sent; /* by each of them */
+};
+
+/* From now on it is this piece that sends. */
+static ls_batch next_piece(void *context, int k) {
+    const struct step *step = context;
+    ledger = &step->sent[k];
+    return cut(step->batch, k, step->pieces, step->row_nbytes);
+}
+
+/* As the loop does it, but that a first step which is local has no update. */
 static ls_status train_step(ls_parallel *p, struct run *run, struct rank *rank, int step) {
     ls_batch batch = {.inputs = rank->x[step],
                       .labels = rank->labels[step],
                       .count = rank->rows[step],
                       .global_count = rows_of_step(run, step)};
-    size_t row_nbytes = ls_model_input_nbytes(p->model);
-    ls_status status = LS_OK;
+    struct step pieces = {&batch, ls_model_input_nbytes(p->model), run->pieces, rank->sent[step]};
     p->step = (uint64_t)step;
     p->micro_batches = run->pieces;
     p->no_sync = run->local_first && step == 0;
-    for (int k = 0; status == LS_OK && k < run->pieces; k++) {
-        ls_batch part = cut(&batch, k, run->pieces, row_nbytes);
-        ledger = &rank->sent[step][k];
-        p->micro_batch = k;
-        p->ops->prepare(p, &part);
-        status = p->no_sync ? p->ops->forward_backward(p) : ls_parallel_run_micro_batch(p);
-        ledger = NULL;
-    }
-    p->micro_batch = 0;
+    ls_status status = ls_step_gradients_of(p, next_piece, &pieces);
+    if (status == LS_OK && !p->no_sync) status = ls_step_update(p);
+    ledger = NULL;
     ls_status copied = ls_event_synchronize(p->batch_copied);
     return status != LS_OK ? status : copied;
 }

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/seam/parallel.h"
+#include "common/seam/step.h"
 
 enum { DEVICES = 3, PLACES = LS_MOST_BATCH_PLACES };
 
-/* The members of the table that a micro-batch calls, in their order. */
+/* The members of the table that are called behind prepare, in their order. */
 enum call { FORWARD_BACKWARD, REDUCE, APPLY, CALLS };
 static const char *const call_names[CALLS] = {"forward_backward", "reduce", "apply"};
 
@@ -46,8 +46,7 @@ static ls_status apply(ls_parallel *p) {
     return answer(APPLY);
 }
 
-static const struct ls_parallel_ops ops = {
-    .name = "nothing", .mode = "none", .forward_backward = forward_backward, .reduce = reduce, .apply = apply};
+static const struct ls_parallel_ops ops = {.forward_backward = forward_backward, .reduce = reduce, .apply = apply};
 
 static ls_status open_fake(void) {
     memset(&fake, 0, sizeof fake);
@@ -80,13 +79,13 @@ static void close_fake(void) {
 
 /* --- which calls, and what a failure does --------------------------------------------------------------------------- */
 
-static void see_micro_batch(probe *p, int k, int of) {
+static void see_calls(probe *p, int k, int of, ls_status (*run)(ls_parallel *)) {
     fake.calls[0] = '\0';
     fake.base.micro_batch = k;
     fake.base.micro_batches = of;
     char said[256];
     ls_log_sink before = ls_log_capture(said, sizeof said);
-    ls_status status = ls_parallel_run_micro_batch(&fake.base);
+    ls_status status = run(&fake.base);
     ls_log_restore(before);
     probe_see(p, "what is called", "%s", fake.calls);
     probe_see(p, "what it returns", "%s", ls_status_text(status));
@@ -106,24 +105,32 @@ static void see_good(probe *p, int of, bool no_sync) {
         probe_case(p, "micro-batch %d of %d%s, all goes well", k, of, no_sync ? ", no_sync" : "");
         probe_must(p, "the devices", open_fake());
         fake.base.no_sync = no_sync;
-        see_micro_batch(p, k, of);
+        see_calls(p, k, of, ls_parallel_run_micro_batch);
         close_fake();
     }
 }
 
 static void see_failure(probe *p, enum call call, ls_status returned, int poisoned) {
     static const char *const whose[DEVICES] = {"device 0", "device 1", "the loss device"};
-    for (int k = 0; k < 2; k++) {
-        probe_case(p, "micro-batch %d of 2, %s %s%s", k, call_names[call],
-                   poisoned < 0 ? "returns: " : "lets a device fail: ",
+    for (int k = 0; k <= 2; k++) { /* 2: the update */
+        char turn[32];
+        snprintf(turn, sizeof turn, k < 2 ? "micro-batch %d of 2" : "the update", k);
+        probe_case(p, "%s, %s %s%s", turn, call_names[call], poisoned < 0 ? "returns: " : "lets a device fail: ",
                    poisoned < 0 ? ls_status_text(returned) : whose[poisoned]);
         probe_must(p, "the devices", open_fake());
         fake.failing = call;
         fake.returned = returned;
         fake.poisoned = poisoned;
-        see_micro_batch(p, k, 2);
+        see_calls(p, k < 2 ? k : 0, 2, k < 2 ? ls_parallel_run_micro_batch : ls_step_update);
         close_fake();
     }
+}
+
+static void see_update(probe *p) {
+    probe_case(p, "the update, all goes well");
+    probe_must(p, "the devices", open_fake());
+    see_calls(p, 0, 1, ls_step_update);
+    close_fake();
 }
 
 void see_turns(probe *p) {
@@ -131,6 +138,7 @@ void see_turns(probe *p) {
     for (int of = 1; of <= 5; of++) see_good(p, of, false);
     for (size_t i = 0; i < sizeof many / sizeof *many; i++) see_good(p, many[i], false);
     for (int of = 1; of <= 2; of++) see_good(p, of, true);
+    see_update(p);
     static const ls_status failures[] = {
 #define FAILURE_ROW(name, value, exit_code, text) LS_##name,
         LS_STATUS_MAP(FAILURE_ROW)

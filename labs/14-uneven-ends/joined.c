@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/seam/step.h"
 #include "ddp_procs/ddp.h"
 #include "labs/course/probe/crew.h"
 
@@ -60,8 +61,7 @@ static ls_batch batch_of(const struct job *job, const struct rank *rank, const l
 }
 
 static ls_status take_step(ls_parallel *parallel, const ls_batch *batch) {
-    parallel->ops->prepare(parallel, batch);
-    ls_status status = ls_parallel_run_micro_batch(parallel);
+    ls_status status = ls_step(parallel, batch);
     parallel->step++;
     return status;
 }
@@ -83,7 +83,7 @@ static ls_status play(crew_rank *c) {
     ls_status status = open_rank(&model, &parallel, c);
     for (int s = 0; status == LS_OK && s <= STEPS; s++) {
         ls_batch batch = batch_of(job, rank, model, c->rank, s);
-        rank->status[s] = parallel->ops->join(parallel, &batch, &rank->anyone[s]);
+        rank->status[s] = parallel->process->join(parallel, &batch, &rank->anyone[s]);
         rank->count[s] = (long long)batch.global_count;
         rank->weight[s] = ddp_of(parallel)->gradient_weight;
         rank->root[s] = ddp_of(parallel)->buffers_root;

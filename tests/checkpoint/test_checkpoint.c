@@ -166,9 +166,9 @@ TEST_IN(scratch, a_modes_memory_comes_back) {
     ls_train_options options = small_run_options();
     struct small_run r = small_run_open(&options), other = fresh(&options);
     struct ls_position position;
-    r.ops.get_resume_state = get_resume_state;
-    r.ops.set_resume_state = other.ops.set_resume_state = set_resume_state;
-    r.parallel->ops = &r.ops;
+    struct ls_process_ops own = {.get_resume_state = get_resume_state, .set_resume_state = set_resume_state};
+    struct ls_mode another = *other.parallel->mode;
+    r.parallel->process = other.parallel->process = &own;
     r.checkpointed.options = &r.options;
     assert_int_equal(ls_checkpoint_save(&r.checkpointed, &somewhere, scratch_path("a")), LS_OK);
     stderr_begin();
@@ -176,15 +176,15 @@ TEST_IN(scratch, a_modes_memory_comes_back) {
     assert_int_equal(given_count, 3);
     assert_memory_equal(given_memory, own_memory, sizeof own_memory);
     given_count = 0; /* another mode has no use for it */
-    other.ops.name = "something else";
-    other.parallel->ops = &other.ops;
+    another.name = "something else";
+    other.parallel->mode = &another;
     assert_int_equal(load(&other, &position), LS_OK);
     assert_non_null(strstr(stderr_end(), "mode something else (was single device)"));
     assert_int_equal(given_count, 0);
     /* one that is refused changes nothing */
     assert_int_equal(ls_model_init(r.model, 9), LS_OK);
     uint64_t before = small_run_state(&r);
-    r.ops.set_resume_state = refuse_resume_state;
+    own.set_resume_state = refuse_resume_state;
     assert_int_equal(load(&r, &position), LS_ERR_INVALID);
     scratch_expect_error("/a: mode.memory", "these are not mine");
     assert_true(small_run_state(&r) == before);
@@ -312,8 +312,7 @@ TEST_IN(scratch, ranks_that_read_different_files_find_out) {
     struct small_run r = trained(&options);
     struct ls_position position;
     r.parallel->world_size = 2;
-    r.ops.gather_from_ranks = gather;
-    r.parallel->ops = &r.ops;
+    r.parallel->process = &(struct ls_process_ops){.gather_from_ranks = gather};
     other_hash = 0;
     stderr_begin();
     assert_int_equal(load(&r, &position), LS_OK);

@@ -249,8 +249,7 @@ TEST_IN(scratch, ranks_must_agree_on_what_is_there) {
     run_whole(&options, "whole", NULL);
     struct small_run r = small_run_open(&options);
     const char *const names[] = {"none", "whole"}, *path;
-    r.ops.sum_over_ranks = sum_finders;
-    r.parallel->ops = &r.ops;
+    r.parallel->process = &(struct ls_process_ops){.sum_over_ranks = sum_finders};
     r.parallel->world_size = 2;
     r.parallel->rank = 1; /* which leaves notes to rank 0 */
     r.checkpointed.options = &r.options;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/train/step_graph.h"
+#include "common/seam/step_graph.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/cuda/gpu.h"

@@ -8,7 +8,7 @@
 
 #include "common/checkpoint/weights.h"
 #include "common/report/step_times.h"
-#include "common/train/step_graph.h"
+#include "common/seam/step_graph.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/cuda/gpu.h"

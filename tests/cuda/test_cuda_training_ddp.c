@@ -5,7 +5,8 @@
 
 #include "common/base/hash.h"
 #include "common/base/random.h"
-#include "common/train/step_graph.h"
+#include "common/seam/step.h"
+#include "common/seam/step_graph.h"
 #include "ddp_procs/distributed.h"
 #include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
@@ -16,18 +17,10 @@
 
 enum { RANKS = 2, BATCH = 2, STEPS = 8, INPUTS = BATCH * 784 };
 
-static void take_step(const struct rank *rank, ls_parallel *p, ls_step_graph *graph, const ls_batch *batch) {
-    for (p->micro_batch = 0; p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = ls_micro_batch(batch, p->micro_batch, p->micro_batches, ls_model_input_nbytes(p->model), 0);
-        p->ops->prepare(p, &part);
-        CHECK((graph ? ls_step_graph_run(graph) : ls_parallel_run_micro_batch(p)) == LS_OK);
-    }
-}
-
 /* Each rank's samples are its own, so that without its broadcasts batch norm's statistics would drift apart. An
  * evaluation, after which a step has no broadcast, comes just before the first recording, between launches, and at the
  * end, which launches have led up to. */
-static void take_steps(const struct rank *rank, ls_parallel *p, ls_step_graph *graph) {
+static void take_steps(const struct rank *rank, ls_parallel *p) {
     float inputs[INPUTS];
     int64_t labels[BATCH];
     ls_batch batch = {.inputs = inputs, .labels = labels, .count = BATCH, .global_count = (size_t)BATCH * RANKS};
@@ -37,11 +30,11 @@ static void take_steps(const struct rank *rank, ls_parallel *p, ls_step_graph *g
         ls_fill_uniform(&generator, inputs, INPUTS, -1, 1 + rank->rank);
         for (int i = 0; i < BATCH; i++) labels[i] = (k + i + 3 * rank->rank) % 10;
         bool evaluate = k == LS_GRAPH_WARMUP_STEPS || k == STEPS - 2;
-        if (evaluate) CHECK(p->ops->before_evaluation(p) == LS_OK);
-        take_step(rank, p, graph, &batch);
+        if (evaluate) CHECK(p->process->before_evaluation(p) == LS_OK);
+        CHECK(ls_step(p, &batch) == LS_OK);
         CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
     }
-    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(p->process->before_evaluation(p) == LS_OK);
     CHECK(ls_device_synchronize(rank->device) == LS_OK);
 }
 
@@ -67,7 +60,6 @@ static uint64_t hash_of(const struct rank *rank, ls_parallel *p) {
 static uint64_t hash_after_steps(const struct rank *rank, int micro_batches, bool record) {
     ls_model *model;
     ls_parallel *p;
-    ls_step_graph *graph = NULL;
     CHECK(ls_model_create(&model, rank->device, "convnet", BATCH, LS_FP32) == LS_OK);
     CHECK(ls_model_init(model, (uint64_t)rank->rank) == LS_OK);
     ddp_options options = {.comm = rank->comm,
@@ -76,12 +68,12 @@ static uint64_t hash_after_steps(const struct rank *rank, int micro_batches, boo
                            .reducer = {.bucket_cap_mb = 0.02, .overlap = true}};
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     p->micro_batches = micro_batches;
-    if (record) CHECK(ls_step_graph_create(&graph, p) == LS_OK);
-    take_steps(rank, p, graph);
-    if (record) CHECK(ls_step_graph_launches(graph) == (STEPS - LS_GRAPH_WARMUP_STEPS) * micro_batches);
+    if (record) CHECK(ls_step_graph_create(p) == LS_OK);
+    take_steps(rank, p);
+    if (record) CHECK(ls_step_graph_launches(p) == (STEPS - LS_GRAPH_WARMUP_STEPS) * micro_batches);
     CHECK(bucket_count(reducer_of(p)) > 1);
     uint64_t hash = hash_of(rank, p);
-    ls_step_graph_destroy(graph);
+    ls_step_graph_destroy(p);
     p->ops->destroy(p);
     ls_model_destroy(model);
     return hash;
@@ -123,7 +115,7 @@ static unsigned long kernels_per_step(const struct rank *rank, const char *descr
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     for (int k = 0; k < 3; k++, p->step++) {
         before = cuda_on_cpu_kernel_launches();
-        take_step(rank, p, NULL, &batch);
+        CHECK(ls_step(p, &batch) == LS_OK);
         CHECK(ls_device_synchronize(rank->device) == LS_OK);
     }
     unsigned long kernels = cuda_on_cpu_kernel_launches() - before;
@@ -185,16 +177,16 @@ static void abort_on_rank(struct rank *rank) {
                            .optimizer = ls_optimizer_defaults(LS_SGD),
                            .reducer = {.bucket_cap_mb = 0.02, .overlap = true}};
     CHECK(ddp_create(&p, model, &options) == LS_OK);
-    for (int k = 0; k < 2; k++, p->step++) take_step(rank, p, NULL, &batch);
+    for (int k = 0; k < 2; k++, p->step++) CHECK(ls_step(p, &batch) == LS_OK);
     CHECK(ls_device_synchronize(rank->device) == LS_OK);
     meet(rank);
     (void)ls_comm_abort(rank->comm, "it has had enough");
-    p->micro_batch = 0;
-    p->ops->prepare(p, &batch);
-    if (ls_model_buffer_count(model) > 0)
+    if (ls_model_buffer_count(model) > 0) {
+        ddp_begin_forward(ddp_of(p));
         ddp_sync_buffers(ddp_of(p));
-    else
-        (void)p->ops->forward_backward(p);
+    } else {
+        (void)ls_step_gradients(p, &batch);
+    }
     CHECK(ls_device_status(rank->device) == LS_ERR_PEER);
     p->ops->destroy(p);
     ls_model_destroy(model);
@@ -212,7 +204,6 @@ TEST(a_collective_that_fails_sticks) {
 static void expect_refusal(struct rank *rank, ddp_options options, const char *text) {
     ls_model *model;
     ls_parallel *p;
-    ls_step_graph *graph;
     CHECK(ls_model_create(&model, rank->device, "mlp:4,3", BATCH, LS_FP32) == LS_OK);
     options.comm = rank->comm;
     options.max_batch = BATCH;
@@ -220,7 +211,7 @@ static void expect_refusal(struct rank *rank, ddp_options options, const char *t
     options.reducer.bucket_cap_mb = 1;
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     rank->message[0] = '\0';
-    CHECK(ls_step_graph_create(&graph, p) == LS_ERR_USAGE && !graph);
+    CHECK(ls_step_graph_create(p) == LS_ERR_USAGE && !p->graph);
     CHECK(gpu_rank_says(rank, "--cuda-graph does not go with") && gpu_rank_says(rank, text));
     p->ops->destroy(p);
     ls_model_destroy(model);

@@ -8,7 +8,8 @@
 
 #include "common/base/random.h"
 #include "common/checkpoint/weights.h"
-#include "common/train/step_graph.h"
+#include "common/seam/step.h"
+#include "common/seam/step_graph.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
@@ -24,11 +25,7 @@ static const struct repetition small = {"", "mlp:784,32,10", 64, 30, LS_SGD, 0.1
 /* --- a step ------------------------------------------------------------------------------------------------------ */
 
 static void take_step(ls_parallel *p, const ls_batch *batch) {
-    p->ops->prepare(p, batch);
-    assert_int_equal(p->ops->forward_backward(p), LS_OK);
-    assert_int_equal(p->ops->reduce(p), LS_OK);
-    assert_int_equal(p->ops->apply(p), LS_OK);
-    assert_int_equal(ls_parallel_status(p, LS_OK), LS_OK);
+    assert_int_equal(ls_step(p, batch), LS_OK);
     assert_int_equal(ls_event_synchronize(p->batch_copied), LS_OK);
     p->step++;
 }
@@ -253,7 +250,6 @@ APART("", a_nan_ends_the_run) {
 APART("", graphs_are_refused_where_the_host_takes_part) {
     struct gpus gpus = open_gpus(2);
     ls_device *cpu = open_device(0);
-    ls_step_graph *graph;
     ls_train_result result;
     struct trainer t = trainer_open(&small, cpu);
     t.options.cuda_graph = true;
@@ -266,14 +262,14 @@ APART("", graphs_are_refused_where_the_host_takes_part) {
         dp_options options = {
             .devices = gpus.device, .device_count = count, .max_batch = 64, .optimizer = ls_optimizer_defaults(LS_SGD)};
         assert_int_equal(dp_create(&parallel, model, &options), LS_OK);
-        ls_status status = ls_step_graph_create(&graph, parallel);
+        ls_status status = ls_step_graph_create(parallel);
         if (count == 1) assert_int_equal(status, LS_OK);
         if (count == 2) {
             assert_int_equal(status, LS_ERR_USAGE);
-            assert_null(graph);
+            assert_null(parallel->graph);
             scratch_expect_error("--cuda-graph", "DataParallel on several devices");
         }
-        ls_step_graph_destroy(graph);
+        ls_step_graph_destroy(parallel);
         parallel->ops->destroy(parallel);
     }
     ls_model_destroy(model);

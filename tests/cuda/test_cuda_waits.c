@@ -37,7 +37,7 @@ static int red_seed(struct plan plan, const struct outcome *expected) {
         snprintf(streams, sizeof streams, "shuffle:%d", seed);
         plan.streams = streams;
         struct outcome *outcomes = run(&plan);
-        for (int r = 0; r < (plan.mode == MODE_DDP ? plan.devices : 1); r++) {
+        for (int r = 0; r < plan_ranks(&plan); r++) {
             if (outcomes[r].status != LS_OK || outcomes[r].weights[last] != expected[r].weights[last]) red = seed;
         }
         release(outcomes);

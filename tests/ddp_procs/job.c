@@ -27,7 +27,7 @@ void job_step(const struct rank *rank, struct job *job, size_t k) {
 }
 
 void job_gradients(const struct rank *rank, struct job *job, size_t k) {
-    CHECK(session_gradients(&job->session, &job->samples.batches[k]) == LS_OK);
+    CHECK(ls_step_gradients(job->session.parallel, &job->samples.batches[k]) == LS_OK);
     CHECK(session_synchronize(&job->session) == LS_OK);
 }
 

@@ -76,7 +76,7 @@ static void state_rank(struct rank *rank) {
     /* batch norm has seen other samples on each rank */
     CHECK(ddp_compare_state(ddp_of(p), true) == LS_ERR_INVALID);
     CHECK(strstr(rank->message, "bn1.running_mean (64 bytes)") && strstr(rank->message, "on ranks 1, 2"));
-    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(p->process->before_evaluation(p) == LS_OK);
     CHECK(ddp_compare_state(ddp_of(p), true) == LS_OK);
     size_t last = ls_model_parameter_count(model) - 1;
     float *first_moment = (float *)ls_optimizer_moment(p->optimizer, 0, 0);

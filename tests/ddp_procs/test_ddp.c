@@ -138,10 +138,10 @@ static void buffers_rank(struct rank *rank) {
     ls_parallel *p = job.session.parallel;
     CHECK(buffers_came(rank, &job, 0, true) == mine);
     CHECK(buffers_came(rank, &job, 1, true) == mine);
-    CHECK(p->ops->before_evaluation(p) == LS_OK);
+    CHECK(p->process->before_evaluation(p) == LS_OK);
     float own = ls_model_buffer(job.session.model, 0)->data[0];
     double sum = (double)own;
-    CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+    CHECK(p->process->sum_over_ranks(p, &sum, 1) == LS_OK);
     CHECK(sum == 2 * (double)own); /* the same on both ranks now */
     CHECK(!buffers_came(rank, &job, 2, true));
     CHECK(buffers_came(rank, &job, 3, true) == mine);
@@ -173,11 +173,11 @@ static void halves_rank(struct rank *rank) {
     rest.inputs = (const float *)rest.inputs + half.count * 20;
     rest.labels += half.count;
     job.session.parallel->no_sync = true;
-    CHECK(session_gradients(&job.session, &half) == LS_OK);
+    CHECK(ls_step_gradients(job.session.parallel, &half) == LS_OK);
     CHECK(session_synchronize(&job.session) == LS_OK);
     CHECK(memcmp(whole[0], ls_model_parameter(model, 0)->gradient, sizeof whole[0]) != 0);
     job.session.parallel->no_sync = false;
-    CHECK(session_gradients(&job.session, &rest) == LS_OK);
+    CHECK(ls_step_gradients(job.session.parallel, &rest) == LS_OK);
     CHECK(session_synchronize(&job.session) == LS_OK);
     for (size_t p = 0; p < 4; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
@@ -218,7 +218,7 @@ static void empty_rank(struct rank *rank) {
             }
             continue;
         }
-        CHECK(job.session.parallel->ops->apply(job.session.parallel) == LS_OK);
+        CHECK(ls_step_update(job.session.parallel) == LS_OK);
         CHECK(ddp_compare_state(ddp_of(job.session.parallel), false) == LS_OK);
     }
     job_close(rank, &job);

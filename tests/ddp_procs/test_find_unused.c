@@ -115,7 +115,7 @@ static void pattern_rank(struct rank *rank) {
         const bool *unused = ddp_reducer_unused(reducer_of(p));
         CHECK((unused != NULL) == (k == 2));
         for (size_t t = 0; unused && t < PARAMETERS; t++) CHECK(unused[t] == (t == 3));
-        CHECK(p->ops->apply(p) == LS_OK);
+        CHECK(ls_step_update(p) == LS_OK);
         CHECK(session_synchronize(&job.session) == LS_OK);
         for (size_t t = 0; t < PARAMETERS; t++) {
             const struct ls_tensor *after = ls_model_parameter(model, t), *before = ls_model_parameter(plain, t);
@@ -182,10 +182,10 @@ static void no_sync_rank(struct rank *rank) {
         job_gradients(rank, &job, first_half ? 1 : 0);
         CHECK(ddp_reducer_unused(reducer_of(p)) == NULL);
         double sum = (double)own;
-        CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK);
+        CHECK(p->process->sum_over_ranks(p, &sum, 1) == LS_OK);
         if (first_half) CHECK(fabs((double)bias->gradient[0] - sum / 2) <= 1e-7);
         CHECK(bias->gradient[0] != 0);
-        CHECK(p->ops->apply(p) == LS_OK);
+        CHECK(ls_step_update(p) == LS_OK);
     }
     set_unused(rank, &job, 5, true); /* and now by nobody: the halves before the last reduction are past */
     job_step(rank, &job, 2);
@@ -245,7 +245,7 @@ static void missing_rank(struct rank *rank) {
     job_step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
     set_unused(rank, &job, 2, rank->rank == 1);
     set_unused(rank, &job, 3, rank->rank == 1);
-    ls_status status = session_gradients(&job.session, &job.samples.batches[1]);
+    ls_status status = ls_step_gradients(job.session.parallel, &job.samples.batches[1]);
     if (rank->rank == 1) {
         CHECK(status == LS_ERR_INVALID);
         CHECK(strstr(rank->message, "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 waits") != NULL);

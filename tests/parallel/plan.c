@@ -100,12 +100,12 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
                            struct outcome *o) {
     ls_status status = LS_OK;
     for (size_t k = 0; status == LS_OK && k < a->plan->steps; k++) {
-        status = session_gradients(s, &samples->batches[k]);
+        status = ls_step_gradients(s->parallel, &samples->batches[k]);
         if (status == LS_OK && a->look && k + 1 == a->plan->steps) {
             status = session_synchronize(s);
             a->look(s, o);
         }
-        if (status == LS_OK) status = s->parallel->ops->apply(s->parallel);
+        if (status == LS_OK) status = ls_step_update(s->parallel);
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
         if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
@@ -171,13 +171,13 @@ static void prepare_products(void) {
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
     prepare_products();
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
     run_good_ranks(ranks, run_assignment, &assignment);
 }
 
 double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step) {
-    if (plan->mode != MODE_DDP) return outcomes[0].losses[step];
+    if (plan_ranks(plan) == 1) return outcomes[0].losses[step];
     double sum = 0;
     for (int r = 0; r < plan->devices; r++) sum += outcomes[r].losses[step];
     return sum / plan->devices;

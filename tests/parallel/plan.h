@@ -6,11 +6,11 @@
 #ifndef TESTS_PARALLEL_PLAN_H
 #define TESTS_PARALLEL_PLAN_H
 
-#include "common/data/loader.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP };
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODES };
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -77,12 +77,18 @@ struct session {
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
 
+/* The table of modes. `open` makes s->parallel. */
+struct plan_mode {
+    const struct ls_mode *mode;
+    ls_status (*open)(struct session *s, const struct plan *plan, ls_comm *comm);
+};
+extern const struct plan_mode plan_modes[MODES];
+
+/* The processes that the plan takes. */
+int plan_ranks(const struct plan *plan);
+
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);
-
-/* The same up to, and without, the optimizer; and up to the reduction, all micro-batches. */
-ls_status session_gradients(struct session *s, const ls_batch *batch);
-ls_status session_micro_batches(struct session *s, const ls_batch *batch);
 
 ls_status session_synchronize(struct session *s);
 

@@ -79,7 +79,7 @@ ls_status player_join(const struct rank *rank, struct player *player, ls_batch *
     chunk_read(rank, &player->chunk, player->session.model, first, count > 0 ? count : 0);
     *batch = count == NONE ? (ls_batch){0} : player->chunk.batch;
     ls_parallel *p = player->session.parallel;
-    return p->ops->join(p, batch, anyone);
+    return p->process->join(p, batch, anyone);
 }
 
 void player_step_done(struct player *player) {
@@ -97,12 +97,12 @@ void player_play(const struct rank *rank, struct player *player,
         CHECK(anyone == (player->step < player->script->steps));
         if (anyone) {
             CHECK((int)batch.global_count == script_samples(player->script, player->step));
-            CHECK(session_gradients(&player->session, &batch) == LS_OK);
+            CHECK(ls_step_gradients(p, &batch) == LS_OK);
             if (before_update) {
                 CHECK(session_synchronize(&player->session) == LS_OK);
                 before_update(rank, player);
             }
-            CHECK(p->ops->apply(p) == LS_OK);
+            CHECK(ls_step_update(p) == LS_OK);
             /* the batch is freed below */
             CHECK(ls_event_synchronize(p->batch_copied) == LS_OK);
         }

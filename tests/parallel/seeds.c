@@ -59,14 +59,14 @@ static void run_assignment(struct rank *rank) {
 
 void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {
     struct assignment assignment = {plan, seeds, drop_wait, outcomes};
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct seed_outcomes){.status = LS_ERR_SYSTEM};
     run_good_ranks(ranks, run_assignment, &assignment);
 }
 
 int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
                    const struct outcome *expected, bool same_mode) {
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     size_t last = plan->steps - 1;
     for (int seed = 1; seed <= seeds; seed++) {
         for (int r = 0; r < ranks; r++) {

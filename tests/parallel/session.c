@@ -49,32 +49,44 @@ static ls_status open_model(struct session *s, const struct plan *plan) {
     return ls_model_init(s->model, (uint64_t)s->rank);
 }
 
-static ls_status open_parallel(struct session *s, const struct plan *plan, ls_comm *comm) {
+static ls_status open_single(struct session *s, const struct plan *plan, ls_comm *comm) {
+    (void)comm;
     ls_optimizer_options optimizer = optimizer_of(plan);
-    if (plan->mode == MODE_SINGLE) {
-        return ls_single_create(&s->parallel, s->devices[0], s->model, &optimizer, max_batch(plan));
-    }
-    if (plan->mode == MODE_DP) {
-        dp_options options = {.devices = s->devices,
-                              .device_count = s->device_count,
-                              .output_device = plan->output_device,
-                              .max_batch = max_batch(plan),
-                              .sync_bn = plan->sync_bn,
-                              .replicate = plan->nccl ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
-                              .optimizer = optimizer};
-        return dp_create(&s->parallel, s->model, &options);
-    }
+    return ls_single_create(&s->parallel, s->devices[0], s->model, &optimizer, max_batch(plan));
+}
+
+static ls_status open_dp(struct session *s, const struct plan *plan, ls_comm *comm) {
+    (void)comm;
+    dp_options options = {.devices = s->devices,
+                          .device_count = s->device_count,
+                          .output_device = plan->output_device,
+                          .max_batch = max_batch(plan),
+                          .sync_bn = plan->sync_bn,
+                          .replicate = plan->nccl ? DP_REPLICATE_NCCL : DP_REPLICATE_FLAT,
+                          .optimizer = optimizer_of(plan)};
+    return dp_create(&s->parallel, s->model, &options);
+}
+
+static ls_status open_ddp(struct session *s, const struct plan *plan, ls_comm *comm) {
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
     ddp_options options = {
         .comm = comm,
         .sync_bn = plan->sync_group,
         .max_batch = max_batch(plan),
-        .optimizer = optimizer,
+        .optimizer = optimizer_of(plan),
         .join = plan->join,
         .compare_each_step = plan->compare_each_step,
         .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap, .find_unused = plan->find_unused}};
     return ddp_create(&s->parallel, s->model, &options);
 }
+
+const struct plan_mode plan_modes[MODES] = {
+    [MODE_SINGLE] = {&ls_single_mode, open_single},
+    [MODE_DP] = {&dp_mode, open_dp},
+    [MODE_DDP] = {&ddp_mode, open_ddp},
+};
+
+int plan_ranks(const struct plan *plan) { return plan_modes[plan->mode].mode->process ? plan->devices : 1; }
 
 /* Gives the rank's groups its GPU. */
 static ls_status attach(struct session *s, const struct plan *plan, ls_comm *comm) {
@@ -97,7 +109,7 @@ ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm
     ls_status status = open_devices(s, plan);
     if (status == LS_OK) status = open_model(s, plan);
     if (status == LS_OK) status = attach(s, plan, comm);
-    if (status == LS_OK) status = open_parallel(s, plan, comm);
+    if (status == LS_OK) status = plan_modes[plan->mode].open(s, plan, comm);
     if (status == LS_OK) s->parallel->micro_batches = micro_batches(plan);
     if (status != LS_OK) session_close(s);
     return status;
@@ -111,27 +123,8 @@ void session_close(struct session *s) {
     *s = (struct session){0};
 }
 
-ls_status session_micro_batches(struct session *s, const ls_batch *batch) {
-    ls_parallel *p = s->parallel;
-    size_t row_nbytes = ls_model_input_nbytes(p->model), answer = ls_model_outputs(p->model);
-    ls_status status = LS_OK;
-    for (int m = 0; status == LS_OK && m < p->micro_batches; m++) {
-        ls_batch part = ls_micro_batch(batch, m, p->micro_batches, row_nbytes, answer);
-        p->micro_batch = m; /* stays at the last, for reduce and apply */
-        p->ops->prepare(p, &part);
-        status = ls_parallel_status(p, p->ops->forward_backward(p));
-    }
-    return status;
-}
-
-ls_status session_gradients(struct session *s, const ls_batch *batch) {
-    ls_status status = session_micro_batches(s, batch);
-    return status == LS_OK ? ls_parallel_status(s->parallel, s->parallel->ops->reduce(s->parallel)) : status;
-}
-
 ls_status session_step(struct session *s, const ls_batch *batch) {
-    ls_status status = session_gradients(s, batch);
-    if (status == LS_OK) status = ls_parallel_status(s->parallel, s->parallel->ops->apply(s->parallel));
+    ls_status status = ls_step(s->parallel, batch);
     s->parallel->step++;
     return status;
 }

@@ -62,7 +62,7 @@ static struct run *run(const struct plan *plan) {
     assert_non_null(run);
     looked_at = run;
     run_plan(plan, run->outcomes, look);
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) {
         const struct outcome *o = &run->outcomes[r];
         if (o->status != LS_OK) fail_msg("rank %d of %d: %s (%s)", r, ranks, ls_status_text(o->status), o->message);
@@ -181,7 +181,7 @@ static void exact_rank(struct rank *rank) {
         double loss;
         CHECK(session_step(&s, &batch) == LS_OK);
         CHECK(session_loss(&s, step, &loss) == LS_OK);
-        CHECK(!s.parallel->ops->sum_over_ranks || s.parallel->ops->sum_over_ranks(s.parallel, &loss, 1) == LS_OK);
+        CHECK(ls_sum_over_ranks(s.parallel, &loss, 1) == LS_OK);
         exact_step(expected, step, &expected_loss);
         CHECK(loss / rank->world_size == (double)expected_loss);
         CHECK(memcmp(weight->data, expected, sizeof(float[2 * INPUTS])) == 0);
@@ -208,7 +208,7 @@ TEST(small_integers_give_the_same_bits) {
 
 /* Parameters, gradients and buffers once a step; inputs and outputs as many as there are. */
 TEST(the_bytes_moved_are_those_of_one_batch) {
-    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+    for (int mode = MODE_DP; mode < MODES; mode++) {
         struct plan plan = make(convnet, (enum mode)mode, 2, 1);
         struct run *whole = run(&plan);
         const uint64_t *bytes = whole->outcomes->bytes;
@@ -231,7 +231,7 @@ TEST(the_bytes_moved_are_those_of_one_batch) {
 TEST(synchronised_batch_norm_sees_the_micro_batch) {
     struct plan plan = make(convnet, MODE_SINGLE, 1, 2);
     struct run *expected = run(&plan);
-    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+    for (int mode = MODE_DP; mode < MODES; mode++) {
         plan = make(convnet, (enum mode)mode, 2, 2);
         plan.sync_bn = plan.strided = true;
         expect_same_within_rounding(&plan, expected);
@@ -257,6 +257,21 @@ TEST(a_micro_batch_may_be_empty_everywhere) {
 
 /* --- parameters that are not used --------------------------------------------------------------------------------- */
 
+struct unused_step {
+    ls_model *model;
+    const ls_batch *batch;
+    const struct rank *rank;
+    float of_first[10]; /* the last bias's gradient after the first half */
+};
+
+static ls_batch next_half(void *context, int half) {
+    struct unused_step *step = context;
+    const struct rank *rank = step->rank;
+    if (half == 1) memcpy(step->of_first, ls_model_parameter(step->model, 3)->gradient, sizeof step->of_first);
+    CHECK(ls_model_set_unused(step->model, 3, half == 1 || rank->rank == 1) == LS_OK);
+    return ls_micro_batch(step->batch, half, 2, 20, 0);
+}
+
 /* The last bias is used by rank 0, in the first of two micro-batches; the first bias by nobody. `argument`: the loss is
  * scaled. */
 static void unused_rank(struct rank *rank) {
@@ -272,28 +287,21 @@ static void unused_rank(struct rank *rank) {
     CHECK(session_open(&s, &plan, comm) == LS_OK);
     CHECK(samples_make(&samples, &plan, s.model, rank->rank, rank->world_size));
     const struct ls_tensor *bias = ls_model_parameter(s.model, 3), *nobodys = ls_model_parameter(s.model, 1);
-    float of_first[10], before[16], bias_before[10], scale = rank->argument ? 65536 : 1;
+    float before[16], bias_before[10], scale = rank->argument ? 65536 : 1;
     memcpy(before, nobodys->data, sizeof before);
     memcpy(bias_before, bias->data, sizeof bias_before);
     CHECK(ls_model_set_unused(s.model, 1, true) == LS_OK);
-    for (int m = 0; m < 2; m++) {
-        ls_batch part = ls_micro_batch(&samples.batches[0], m, 2, 20, 0);
-        s.parallel->micro_batch = m;
-        CHECK(ls_model_set_unused(s.model, 3, m == 1 || rank->rank == 1) == LS_OK);
-        s.parallel->ops->prepare(s.parallel, &part);
-        CHECK(s.parallel->ops->forward_backward(s.parallel) == LS_OK);
-        if (m == 0) memcpy(of_first, bias->gradient, sizeof of_first);
-    }
-    CHECK(s.parallel->ops->reduce(s.parallel) == LS_OK);
+    struct unused_step step = {.model = s.model, .batch = &samples.batches[0], .rank = rank};
+    CHECK(ls_step_gradients_of(s.parallel, next_half, &step) == LS_OK);
     double sum = 0;
     for (size_t i = 0; i < 10; i++) {
-        double share = (double)of_first[i] / 2;
-        CHECK(s.parallel->ops->sum_over_ranks(s.parallel, &share, 1) == LS_OK); /* rank 1's is zero */
+        double share = (double)step.of_first[i] / 2;
+        CHECK(s.parallel->process->sum_over_ranks(s.parallel, &share, 1) == LS_OK); /* rank 1's is zero */
         CHECK((double)bias->gradient[i] == share);
         sum += fabs(share);
     }
     CHECK(sum > 1e-3 * (double)scale);
-    CHECK(s.parallel->ops->apply(s.parallel) == LS_OK);
+    CHECK(ls_step_update(s.parallel) == LS_OK);
     CHECK(memcmp(before, nobodys->data, sizeof before) == 0); /* no weight decay either */
     for (size_t i = 0; i < 10; i++) {
         float d = bias->gradient[i] / scale + 0.1f * bias_before[i];

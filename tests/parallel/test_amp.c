@@ -38,7 +38,7 @@ static struct outcome *run(const struct plan *plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     run_plan(plan, outcomes, NULL);
-    for (int r = 0; r < (plan->mode == MODE_DDP ? plan->devices : 1); r++) {
+    for (int r = 0; r < plan_ranks(plan); r++) {
         const struct outcome *o = &outcomes[r];
         if (o->status != LS_OK) fail_msg("rank %d: %s (%s)", r, ls_status_text(o->status), o->message);
         assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
@@ -77,7 +77,7 @@ TEST(a_power_of_two_changes_no_bits) {
 
 /* Where the last device's or rank's gradients lie before they are added up. */
 static float *last_gradients(const struct session *s) {
-    if (strcmp(s->parallel->ops->mode, "dp") == 0) return dp_of(s->parallel)->replicas[s->device_count - 1].sent;
+    if (strcmp(s->parallel->mode->option, "dp") == 0) return dp_of(s->parallel)->replicas[s->device_count - 1].sent;
     return ls_model_parameter(s->model, 0)->gradient;
 }
 
@@ -110,16 +110,28 @@ static struct traces traces_of(const struct rank *rank, struct session *s) {
     return t;
 }
 
-/* One step; `poke` adds it to a gradient of this rank or of the last replica. */
+static const struct ls_parallel_ops *modes_own;
+static float *poked_gradient, poke_by;
+
+static ls_status poke_and_reduce(ls_parallel *p) {
+    *poked_gradient += poke_by;
+    return modes_own->reduce(p);
+}
+
+/* One step; `poke` is added to a gradient of this rank or of the last replica, before the reduction. */
 static void take_step(const struct rank *rank, struct session *s, const ls_batch *batch, float poke) {
     ls_parallel *p = s->parallel;
     struct ls_scaler_state before;
     CHECK(session_scaler(s, &before) == LS_OK);
-    CHECK(session_micro_batches(s, batch) == LS_OK);
+    struct ls_parallel_ops poking = *(modes_own = p->ops);
+    poking.reduce = poke_and_reduce;
+    poke_by = poke;
+    poked_gradient = poke != 0 ? &last_gradients(s)[3] : &poke_by;
+    p->ops = &poking;
+    CHECK(ls_step_gradients(p, batch) == LS_OK);
+    p->ops = modes_own;
     CHECK(*p->loss_scale == before.scale);
-    if (poke != 0) last_gradients(s)[3] += poke;
-    CHECK(p->ops->reduce(p) == LS_OK);
-    CHECK(p->ops->apply(p) == LS_OK);
+    CHECK(ls_step_update(p) == LS_OK);
     p->step++;
 }
 
@@ -180,7 +192,7 @@ TEST(an_infinity_anywhere_leaves_out_the_step_everywhere) {
         plan.accumulate = 2;
         plan.no_overlap = true; /* the gradients wait for `reduce` */
         plan.optimizer.scaler.enabled = true;
-        run_good_ranks(plan.mode == MODE_DDP ? plan.devices : 1, poked_rank, &plan);
+        run_good_ranks(plan_ranks(&plan), poked_rank, &plan);
     }
 }
 

@@ -24,7 +24,7 @@ static struct outcome *run(const struct plan *plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     run_plan(plan, outcomes, NULL);
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) {
         if (outcomes[r].status != LS_OK) {
             fail_msg("%s on %d: rank %d: %s (%s)", plan->model, plan->devices, r, ls_status_text(outcomes[r].status),
@@ -61,37 +61,55 @@ static bool sums_in_order(const ls_allreduce_algorithm *a) {
     return strcmp(a->name, "naive") == 0 || strcmp(a->name, "direct") == 0;
 }
 
-/* `all`: every algorithm, not only those from which the same bits are due. */
-static void expect_dp_is_ddp(struct plan model, int devices, bool all) {
-    struct plan plan = make(model, MODE_DP, devices);
-    struct outcome *dp = run(&plan);
-    expect_progress(&plan, dp);
+static struct plan make_as(struct plan model, const char *option, int devices) {
+    int mode = 0;
+    while (mode < MODES && strcmp(plan_modes[mode].mode->option, option) != 0) mode++;
+    assert_true(mode < MODES);
+    return make(model, (enum mode)mode, devices);
+}
+
+/* A mode of processes against the mode that it must equal. `all`: every algorithm, not only those from which the same
+ * bits are due. */
+static void expect_equal(struct plan model, enum mode mode, int devices, bool all) {
+    struct plan other = make_as(model, plan_modes[mode].mode->equals, devices);
+    struct outcome *wanted = run(&other);
+    expect_progress(&other, wanted);
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
         if (!all && !sums_in_order(a)) continue;
-        plan = make(model, MODE_DDP, devices);
+        struct plan plan = make(model, mode, devices);
         plan.allreduce = a->name;
         plan.bucket_cap_mb = 0.005;
-        struct outcome *ddp = run(&plan);
-        expect_same_on_all_ranks(&plan, ddp);
-        if (sums_in_order(a)) expect_same_bits(&plan, dp, ddp, a->name);
-        assert_true(ddp->buckets > 1);
+        struct outcome *o = run(&plan);
+        expect_same_on_all_ranks(&plan, o);
+        if (sums_in_order(a)) expect_same_bits(&plan, wanted, o, a->name);
+        assert_true(o->buckets > 1);
         double tolerance = sums_in_order(a) ? 1e-6 : 1e-4;
         for (size_t k = 0; k < plan.steps; k++) {
-            double wanted = dp->losses[k], loss = global_loss(&plan, ddp, k);
-            if (!(fabs(loss - wanted) <= tolerance * wanted))
-                fail_msg("%s: loss %zu is %.9g, not %.9g", a->name, k + 1, loss, wanted);
+            double expected = global_loss(&other, wanted, k), loss = global_loss(&plan, o, k);
+            if (!(fabs(loss - expected) <= tolerance * expected))
+                fail_msg("%s: loss %zu is %.9g, not %.9g", a->name, k + 1, loss, expected);
         }
-        release(ddp);
+        release(o);
     }
-    release(dp);
+    release(wanted);
 }
 
-TEST(dp_and_ddp_agree_on_the_mlp) {
-    for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(mlp, devices, true);
+static void expect_equal_modes(struct plan model, int devices, bool all) {
+    int compared = 0;
+    for (int mode = 0; mode < MODES; mode++) {
+        if (!plan_modes[mode].mode->equals) continue;
+        compared++;
+        expect_equal(model, (enum mode)mode, devices, all);
+    }
+    assert_true(compared > 0);
 }
 
-TEST(dp_and_ddp_agree_on_the_convnet) {
-    for (int devices = 2; devices <= 8; devices *= 2) expect_dp_is_ddp(convnet, devices, false);
+TEST(modes_equal_what_they_must_on_the_mlp) {
+    for (int devices = 2; devices <= 8; devices *= 2) expect_equal_modes(mlp, devices, true);
+}
+
+TEST(modes_equal_what_they_must_on_the_convnet) {
+    for (int devices = 2; devices <= 8; devices *= 2) expect_equal_modes(convnet, devices, false);
 }
 
 /* Data shards as PyTorch's sampler gives them, with the other rule of update: the ranks stay together. */
@@ -132,10 +150,10 @@ TEST(one_device_and_one_rank_are_the_plain_path) {
         struct plan plan = make(models[m], MODE_SINGLE, 1);
         struct outcome *single = run(&plan);
         expect_progress(&plan, single);
-        for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+        for (int mode = MODE_DP; mode < MODES; mode++) {
             plan.mode = (enum mode)mode;
             struct outcome *other = run(&plan);
-            expect_same_bits(&plan, single, other, mode == MODE_DP ? "plain and DP" : "plain and DDP");
+            expect_same_bits(&plan, single, other, plan_modes[mode].mode->name);
             for (size_t k = 0; k < plan.steps; k++) assert_true(single->state[k] == other->state[k]);
             release(other);
         }
@@ -206,7 +224,7 @@ static void expect_losses_of_one_device(struct plan model, enum mode mode, int d
 TEST(uneven_batches_follow_one_device) {
     struct plan plan = mlp;
     plan.samples = 64 + 28;
-    for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
+    for (int mode = MODE_DP; mode < MODES; mode++) {
         plan.batch = 64;
         plan.samples = 64 + 28;
         expect_losses_of_one_device(plan, (enum mode)mode, 8, 1e-5);

@@ -51,7 +51,7 @@ static void golden_rank(struct rank *rank) {
     for (int k = 0; k <= 3; k++) {
         bool anyone, mine = k < 2 + rank->rank;
         ls_batch batch = mine ? (ls_batch){.inputs = &one, .labels = &label, .count = 1} : (ls_batch){0};
-        CHECK(p->ops->join(p, &batch, &anyone) == LS_OK);
+        CHECK(p->process->join(p, &batch, &anyone) == LS_OK);
         CHECK(anyone == (k < 3));
         if (k == 3) break;
         CHECK(session_step(&player.session, &batch) == LS_OK);
@@ -60,7 +60,7 @@ static void golden_rank(struct rank *rank) {
     CHECK(fabsf(weight->data[1] - (initial ? 0.75f : 0.70f)) <= 1e-6f);
     uint64_t hash = ls_hash(LS_HASH_SEED, weight->data, 2 * sizeof(float));
     double low = (double)(hash & 0xffffff), sum = low;
-    CHECK(p->ops->sum_over_ranks(p, &sum, 1) == LS_OK && sum == 2 * low);
+    CHECK(p->process->sum_over_ranks(p, &sum, 1) == LS_OK && sum == 2 * low);
     player_close(&player);
 }
 
@@ -86,7 +86,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
     ls_model_state(player->session.model, &state, &floats);
     ls_model_state(single.model, &copy, &floats);
     memcpy(copy, state, floats * sizeof *state);
-    CHECK(session_gradients(&single, &whole.batch) == LS_OK);
+    CHECK(ls_step_gradients(single.parallel, &whole.batch) == LS_OK);
     CHECK(session_synchronize(&single) == LS_OK);
     double share = script->join.divide_by_initial_world_size ? (double)script_active(script, step) / script->ranks : 1;
     for (size_t t = 0; t < ls_model_parameter_count(single.model); t++) {
@@ -100,7 +100,7 @@ static void expect_single_gradients(const struct rank *rank, struct player *play
     ls_parallel *p = player->session.parallel;
     CHECK(session_loss(&player->session, p->step, &loss) == LS_OK);
     CHECK(session_loss(&single, 0, &mean) == LS_OK);
-    CHECK(p->ops->sum_over_ranks(p, &loss, 1) == LS_OK);
+    CHECK(p->process->sum_over_ranks(p, &loss, 1) == LS_OK);
     CHECK(fabs(loss / script->ranks - mean) <= 1e-6);
     chunk_free(&whole);
 }
@@ -227,7 +227,7 @@ static void tie_rank(struct rank *rank) {
     mark(&player, rank->rank);
     bool anyone; /* once more at the end: the marks show whose state it is */
     ls_batch none = {0};
-    CHECK(player.session.parallel->ops->join(player.session.parallel, &none, &anyone) == LS_OK && !anyone);
+    CHECK(player.session.parallel->process->join(player.session.parallel, &none, &anyone) == LS_OK && !anyone);
     CHECK(ls_model_buffer(player.session.model, 0)->data[0] == 2000 && fabs(mean) < 10);
     player_close(&player);
 }

@@ -160,7 +160,7 @@ static void record_steps(struct rank *rank) {
     setenv("LS_CPU_STREAMS", "inline", 1);
     open_devices(rank, plan, r->kind, &o.session);
     open_parallel(rank, plan, &o);
-    CHECK(samples_make(&samples, plan, o.session.model, rank->rank, plan->mode == MODE_DDP ? plan->devices : 1));
+    CHECK(samples_make(&samples, plan, o.session.model, rank->rank, plan_ranks(plan)));
     if (o.comm) ls_comm_traffic_read(o.comm, &before);
     ls_probe_start(false);
     for (size_t k = 0; k < STEPS; k++) CHECK(session_step(&o.session, &samples.batches[k]) == LS_OK);

@@ -47,7 +47,7 @@ static void expect_gradients_at(struct plan plan, size_t step, const char *state
     look_run = plan.stored;
     look_prefix = gradients;
     run_plan(&plan, outcomes, look_at_gradients);
-    for (int r = 0; r < (plan.mode == MODE_DDP ? plan.devices : 1); r++) {
+    for (int r = 0; r < plan_ranks(&plan); r++) {
         assert_int_equal(outcomes[r].status, LS_OK);
         double error = outcomes[r].gradient_error;
         if (!(error <= 1e-4)) fail_msg("%s, %d devices, rank %d: off by %g", gradients, plan.devices, r, error);
@@ -130,7 +130,7 @@ static int read_losses(const char *path, double losses[MAX_STEPS]) {
 /* The state after many steps of rounding is compared loosely; the losses are what must follow. */
 static void expect_trajectory(struct plan plan) {
     double losses[MAX_STEPS];
-    int ranks = plan.mode == MODE_DDP ? plan.devices : 1;
+    int ranks = plan_ranks(&plan);
     struct training t = {.plan = &plan, .losses = scratch_path("losses")};
     t.outcomes = shared_alloc(MAX_RANKS * sizeof *t.outcomes);
     assert_non_null(t.outcomes);

@@ -52,7 +52,7 @@ static struct run *run(const struct plan *plan) {
     assert_non_null(run);
     looked_at = run;
     run_plan(plan, run->outcomes, look_at_parameters);
-    int ranks = plan->mode == MODE_DDP ? plan->devices : 1;
+    int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) {
         const struct outcome *o = &run->outcomes[r];
         if (o->status != LS_OK) fail_msg("rank %d of %d: %s (%s)", r, ranks, ls_status_text(o->status), o->message);

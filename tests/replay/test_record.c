@@ -96,19 +96,18 @@ static void toy_destroy(ls_parallel *p) {
     free(t);
 }
 
-static const struct ls_parallel_ops toy_ops = {.name = "a toy",
-                                               .mode = "toy",
-                                               .prepare = toy_prepare,
+static const struct ls_parallel_ops toy_ops = {.prepare = toy_prepare,
                                                .forward_backward = toy_forward_backward,
                                                .reduce = toy_reduce,
                                                .apply = toy_apply,
                                                .destroy = toy_destroy};
+static const struct ls_mode toy_mode = {.name = "a toy", .option = "toy", .step = &toy_ops};
 
 static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
     struct toy *t = calloc(1, sizeof *t);
     assert_non_null(t);
     ls_parallel *p = *out = &t->base;
-    p->ops = &toy_ops;
+    ls_parallel_set_mode(p, &toy_mode);
     p->model = s->model;
     p->batch = &t->batch;
     p->devices[0] = p->loss_device = s->devices[0];

@@ -157,8 +157,8 @@ struct run {
 };
 
 static struct run make_run(const char *metrics, const char *losses) {
-    static const struct ls_parallel_ops ops = {.name = "a test"};
-    struct run run = {.options = ls_train_defaults(), .parallel = {.ops = &ops, .world_size = 1, .device_count = 1}};
+    static const struct ls_mode mode = {.name = "a test"};
+    struct run run = {.options = ls_train_defaults(), .parallel = {.mode = &mode, .world_size = 1, .device_count = 1}};
     run.options.metrics = metrics;
     run.options.dump_losses = losses;
     run.parallel.local_device_count = 1;

@@ -95,7 +95,7 @@ static ls_status run_two_steps(struct session *s, struct samples *samples, size_
     ls_status status = session_step(s, &samples->batches[0]);
     if (status == LS_OK) status = session_hash(s, &before, &state);
     if (status == LS_OK && row != SIZE_MAX) ((float *)(uintptr_t)samples->batches[1].inputs)[row * PIXELS + 5] = NAN;
-    if (status == LS_OK) status = session_gradients(s, &samples->batches[1]);
+    if (status == LS_OK) status = ls_step_gradients(s->parallel, &samples->batches[1]);
     (void)session_synchronize(s); /* a failed operation is told here once more */
     if (session_hash(s, &after, &state) != LS_OK) after = before + 1;
     *unchanged = before == after;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/checkpoint/weights.h"
+#include "common/seam/step.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
@@ -84,9 +85,7 @@ void expect_recorded_gradients(const struct repetition *r, ls_device *device, in
     ls_dataset_read(t.train, indices, batch, x, labels, NULL);
     ls_batch host = {.inputs = x, .labels = labels, .count = batch, .global_count = batch};
     assert_true(stored_load(r->run, state, t.model));
-    t.parallel->ops->prepare(t.parallel, &host);
-    assert_int_equal(t.parallel->ops->forward_backward(t.parallel), LS_OK);
-    assert_int_equal(t.parallel->ops->reduce(t.parallel), LS_OK);
+    assert_int_equal(ls_step_gradients(t.parallel, &host), LS_OK);
     ls_stream *compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     assert_int_equal(ls_copy_now(compute, &loss, t.parallel->losses, sizeof loss), LS_OK);
     assert_int_equal(ls_device_synchronize(device), LS_OK);

@@ -5,6 +5,7 @@
 #include "labs/09-memory/who_holds/count.h"
 
 #include "common/base/log.h"
+#include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "dp_threads/data_parallel.h"
 
@@ -73,8 +74,7 @@ static ls_status take_steps(const struct scene *s) {
                             .global_count = s->run->batch};
     ls_status status = LS_OK;
     for (int step = 0; status == LS_OK && step < STEPS; step++) {
-        p->ops->prepare(p, &batch);
-        status = ls_parallel_run_micro_batch(p);
+        status = ls_step(p, &batch);
         p->step++;
     }
     return status;

@@ -21,17 +21,12 @@
 #include "common/base/log.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/bench/shared/child.h"
+#include "labs/replay/record/record.h"
 
 enum { ARGUMENTS_MAX = 24, ARGUMENT_CAPACITY = 192 };
 
 const char *bench_mode_name(bench_mode mode) {
     static const char *const names[] = {"single", "DP", "DDP"};
-    return names[mode];
-}
-
-/* The programs' own names of the modes, in a summary. */
-static const char *summary_mode(bench_mode mode) {
-    static const char *const names[] = {"single device", "DataParallel", "DistributedDataParallel"};
     return names[mode];
 }
 
@@ -53,7 +48,7 @@ static double exposed_share(const bench_run *run, const cJSON *devices) {
 
 static bool is_of(const cJSON *summary, const bench_run *run) {
     bool is_locked = run->host_lock_us == 0 || bench_number_of(summary, "host_lock_us") == run->host_lock_us;
-    return is_locked && strcmp(text_of(summary, "mode"), summary_mode(run->mode)) == 0 &&
+    return is_locked && strcmp(text_of(summary, "mode"), record_modes[run->mode].mode->name) == 0 &&
            bench_number_of(summary, "devices") == (double)run->n &&
            bench_number_of(summary, "batch_size") == (double)run->batch;
 }

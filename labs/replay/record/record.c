@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/probe.h"
+#include "common/seam/step.h"
 #include "common/trace/resolve.h"
 #include "ddp_procs/distributed.h"
 #include "dp_threads/data_parallel.h"
@@ -50,6 +51,10 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
                                        .compress = o->gradient_element_bytes < sizeof(float) ? LS_FP16 : LS_FP32}};
     return ddp_create(out, s->model, &options);
 }
+
+const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, create_single},
+                                           [LS_PLAN_DP] = {&dp_mode, create_dp},
+                                           [LS_PLAN_DDP] = {&ddp_mode, create_ddp}};
 
 /* --- a scene ----------------------------------------------------------------------------------------------------- */
 
@@ -107,6 +112,12 @@ static size_t recorded_samples(const struct ls_plan *o) {
     return o->mode == LS_PLAN_DP ? samples : 1;
 }
 
+/* Each micro-batch is the whole of `context`. */
+static ls_batch same_batch(void *context, int index) {
+    (void)index;
+    return *(const ls_batch *)context;
+}
+
 /* As loop.c and feed.c do it; `next` names the loader's flag. */
 static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t step) {
     static char nowhere, next;
@@ -119,12 +130,9 @@ static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t ste
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
     if (ls_probing()) ls_probe_instant(LS_PROBE_RAISE, "next batch", (uintptr_t)&next, step + 1);
     bool anyone;
-    ls_status status = o->join && p->ops->join ? p->ops->join(p, &batch, &anyone) : LS_OK;
-    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        p->ops->prepare(p, &batch);
-        status = ls_parallel_run_micro_batch(p);
-    }
-    p->micro_batch = 0;
+    ls_status status = o->join && p->process ? p->process->join(p, &batch, &anyone) : LS_OK;
+    if (status == LS_OK) status = ls_step_gradients_of(p, same_batch, &batch);
+    if (status == LS_OK) status = ls_step_update(p);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     p->step++;
     return status == LS_OK ? ls_event_synchronize(p->batch_copied) : status;
@@ -216,13 +224,9 @@ ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_work
     return status;
 }
 
-/* The modes' own creation, by ls_plan_mode. */
-static const record_create_fn modes[] = {
-    [LS_PLAN_SINGLE] = create_single, [LS_PLAN_DP] = create_dp, [LS_PLAN_DDP] = create_ddp};
-
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node,
                        const struct ls_plan *options) {
-    return record_steps_of(out, modes[options->mode], workload, node, options);
+    return record_steps_of(out, record_modes[options->mode].create, workload, node, options);
 }
 
 /* Of a micro-batch of this process. */
@@ -238,7 +242,7 @@ ls_status record_memory(struct record_memory *memory, const ls_workload *workloa
     if (status != LS_OK) return status;
     scene.samples = whole_samples(options);
     status = record_describe(&described, workload, options);
-    if (status == LS_OK) status = run(NULL, memory, modes[options->mode], &scene, &described, node);
+    if (status == LS_OK) status = run(NULL, memory, record_modes[options->mode].create, &scene, &described, node);
     record_describe_free(&described);
     return status;
 }

@@ -27,6 +27,13 @@ struct record_scene {
 /* Makes the mode that is to be recorded. */
 typedef ls_status (*record_create_fn)(ls_parallel **out, const struct record_scene *scene);
 
+/* The modes, by ls_plan_mode. */
+struct record_mode {
+    const struct ls_mode *mode;
+    record_create_fn create;
+};
+extern const struct record_mode record_modes[LS_PLAN_DDP + 1];
+
 /* What devices held at most: of one process with all devices the first and the last of them, else a rank's twice. */
 struct record_memory {
     ls_memory_report first, last;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/replay/record/record.h"
 #include "labs/replay/replay/replay.h"
 
 static ls_status add_row(replay_rows *rows, const replay_row *row) {
@@ -67,11 +68,10 @@ static void compare(replay_row *row, const replay_rows *rows) {
 
 /* Whether the trace that was given is of what the row replays. */
 static bool is_recorded(const replay_row *row, const replay_rows *rows) {
-    static const char *const modes[] = {"single", "dp", "ddp"}; /* as traces name them */
     if (!rows->inputs->trace) return false;
     const struct ls_trace_about *about = ls_trace_what(rows->inputs->trace);
     int micro_batches = about->micro_batches > 1 ? about->micro_batches : 1;
-    return strcmp(about->mode, modes[row->mode]) == 0 && (double)about->batch_size == row->batch &&
+    return strcmp(about->mode, record_modes[row->mode].mode->option) == 0 && (double)about->batch_size == row->batch &&
            micro_batches == rows->settings->accumulate &&
            (about->world_size > about->devices ? about->world_size : about->devices) == row->n;
 }

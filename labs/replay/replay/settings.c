@@ -4,10 +4,10 @@
 
 #include "common/base/log.h"
 #include "labs/bench/shared/settings.h"
+#include "labs/replay/record/record.h"
 #include "labs/replay/replay/replay.h"
 
-static const char *const modes[] = {"single", "dp", "ddp", "both", NULL}; /* the order of ls_plan_mode, and both */
-static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};   /* the order of ls_dtype */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL}; /* the order of ls_dtype */
 static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
 static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_plan_collectives */
 static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
@@ -16,7 +16,9 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = 3, TABLE_ROWS = 20 };
+enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 20 };
+
+static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
 struct choices {
     int mode, precision, compress, collectives, pattern, replicate;
@@ -167,6 +169,7 @@ static ls_status check(const replay_settings *s) {
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
     *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
+    for (int mode = 0; mode < BOTH; mode++) modes[mode] = record_modes[mode].mode->option;
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     for (int mode = 0; mode < BOTH; mode++)

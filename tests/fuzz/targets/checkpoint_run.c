@@ -22,7 +22,8 @@ static ls_status set_resume_state(ls_parallel *p, const int64_t *values, size_t 
 
 struct ls_checkpointed *fuzz_checkpoint_run(void) {
     static struct ls_checkpointed run;
-    static struct ls_parallel_ops ops;
+    static const struct ls_process_ops process = {.get_resume_state = get_resume_state,
+                                                  .set_resume_state = set_resume_state};
     static ls_train_options options;
     if (run.parallel) return &run;
     ls_device *device;
@@ -37,10 +38,7 @@ struct ls_checkpointed *fuzz_checkpoint_run(void) {
     if (status == LS_OK) status = ls_model_init(model, 0);
     if (status == LS_OK) status = ls_single_create(&run.parallel, device, model, &optimizer, 1);
     fuzz_require(status == LS_OK, "a small run can be built");
-    ops = *run.parallel->ops;
-    ops.get_resume_state = get_resume_state;
-    ops.set_resume_state = set_resume_state;
-    run.parallel->ops = &ops;
+    run.parallel->process = &process;
     run.parallel->rank = 1; /* which notes nothing */
     run.options = &options;
     run.sharing.shard = LS_SHARD_CONTIGUOUS;

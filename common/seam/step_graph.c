@@ -15,7 +15,7 @@
  *   order : that of the capture; operations and sums are the same as without, and so are the bits
  *   fails : an operation that needs the host cannot be captured; the function that enqueues it reports that, and the
  *           run ends */
-#include "common/train/step_graph.h"
+#include "common/seam/step_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,6 @@ struct capture {
 };
 
 struct ls_step_graph {
-    ls_parallel *parallel;
     ls_stream *compute;
     int64_t steps, launches;
     struct captured_batch {
@@ -39,8 +38,7 @@ struct ls_step_graph {
     } * batches;                    /* one for each micro-batch */
 };
 
-static bool alloc_captures(ls_step_graph *graph) {
-    const ls_parallel *p = graph->parallel;
+static bool alloc_captures(const ls_parallel *p, struct ls_step_graph *graph) {
     graph->batches = calloc((size_t)p->micro_batches, sizeof *graph->batches);
     bool done = graph->batches != NULL;
     for (int b = 0; done && b < p->micro_batches; b++) {
@@ -51,21 +49,18 @@ static bool alloc_captures(ls_step_graph *graph) {
     return done;
 }
 
-ls_status ls_step_graph_create(ls_step_graph **out, ls_parallel *p) {
-    *out = NULL;
+ls_status ls_step_graph_create(ls_parallel *p) {
     if (ls_device_kind_of(p->devices[0]) != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
     }
-    const char *obstacle = p->ops->graph_obstacle ? p->ops->graph_obstacle(p) : NULL;
+    const char *obstacle = p->mode->graph_obstacle ? p->mode->graph_obstacle(p) : NULL;
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
-    ls_step_graph *graph = calloc(1, sizeof *graph);
-    if (graph) graph->parallel = p;
-    if (!graph || !alloc_captures(graph)) {
-        ls_step_graph_destroy(graph);
+    struct ls_step_graph *graph = p->graph = calloc(1, sizeof *graph);
+    if (!graph || !alloc_captures(p, graph)) {
+        ls_step_graph_destroy(p);
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
     }
     graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
-    *out = graph;
     return LS_OK;
 }
 
@@ -74,8 +69,8 @@ static int64_t batches_tracked(const ls_parallel *p) {
     return ls_model_batchnorm_count(p->model) > 0 ? *ls_model_batches_tracked(p->model, 0) : 0;
 }
 
-static ls_status capture_step(ls_step_graph *graph, struct capture *capture) {
-    ls_parallel *p = graph->parallel;
+static ls_status capture_step(ls_parallel *p, struct capture *capture, ls_status (*enqueue)(ls_parallel *p)) {
+    const struct ls_step_graph *graph = p->graph;
     memcpy(capture->bytes, p->clocks->bytes, sizeof capture->bytes);
     capture->batches_tracked = batches_tracked(p);
     ls_status status = ls_graph_begin(graph->compute);
@@ -84,7 +79,7 @@ static ls_status capture_step(ls_step_graph *graph, struct capture *capture) {
     /* each launch of the first has to make the copies in half precision, though an evaluation may have made them
      * here */
     if (ls_parallel_is_first(p)) ls_model_parameters_changed(p->model);
-    status = ls_parallel_run_micro_batch(p);
+    status = enqueue(p);
     p->is_capturing = false;
     ls_status ended = ls_graph_end(graph->compute, &capture->graph);
     for (int i = 0; i < LS_PHASE_COUNT; i++) capture->bytes[i] = p->clocks->bytes[i] - capture->bytes[i];
@@ -93,15 +88,14 @@ static ls_status capture_step(ls_step_graph *graph, struct capture *capture) {
 }
 
 /* What the host has counted in the captured step. */
-static void count_again(const ls_step_graph *graph, const struct capture *capture) {
-    ls_parallel *p = graph->parallel;
+static void count_again(ls_parallel *p, const struct capture *capture) {
     size_t layers = ls_model_batchnorm_count(p->model);
     for (size_t b = 0; b < layers; b++) *ls_model_batches_tracked(p->model, b) += capture->batches_tracked;
     for (int i = 0; i < LS_PHASE_COUNT; i++) p->clocks->bytes[i] += capture->bytes[i];
 }
 
-static ls_status launch(ls_step_graph *graph, const struct capture *capture) {
-    ls_parallel *p = graph->parallel;
+static ls_status launch(ls_parallel *p, const struct capture *capture) {
+    struct ls_step_graph *graph = p->graph;
     ls_parallel_await_batch(p, graph->compute);
     ls_status status = ls_graph_launch(capture->graph, graph->compute);
     if (ls_parallel_is_last(p)) {
@@ -113,8 +107,8 @@ static ls_status launch(ls_step_graph *graph, const struct capture *capture) {
     return ls_parallel_status(p, status);
 }
 
-ls_status ls_step_graph_run(ls_step_graph *graph) {
-    ls_parallel *p = graph->parallel;
+ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)) {
+    struct ls_step_graph *graph = p->graph;
     const struct ls_device_batch *batch = p->batch;
     struct captured_batch *captured = &graph->batches[p->micro_batch];
     if (ls_parallel_is_first(p)) graph->steps++;
@@ -123,26 +117,28 @@ ls_status ls_step_graph_run(ls_step_graph *graph) {
         captured->global_count = batch->global_count;
     }
     bool same = batch->count == captured->count && batch->global_count == captured->global_count;
-    if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return ls_parallel_run_micro_batch(p);
+    if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return enqueue(p);
     struct capture *capture = &captured->captures[batch->place];
     bool is_new = !capture->graph;
-    ls_status status = is_new ? capture_step(graph, capture) : LS_OK;
+    ls_status status = is_new ? capture_step(p, capture, enqueue) : LS_OK;
     ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
-    if (status == LS_OK) status = launch(graph, capture);
-    if (status == LS_OK && !is_new) count_again(graph, capture);
+    if (status == LS_OK) status = launch(p, capture);
+    if (status == LS_OK && !is_new) count_again(p, capture);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }
 
-int64_t ls_step_graph_launches(const ls_step_graph *graph) { return graph->launches; }
+int64_t ls_step_graph_launches(const ls_parallel *p) { return p->graph->launches; }
 
-void ls_step_graph_destroy(ls_step_graph *graph) {
+void ls_step_graph_destroy(ls_parallel *p) {
+    struct ls_step_graph *graph = p->graph;
     if (!graph) return;
-    for (int b = 0; graph->batches && b < graph->parallel->micro_batches; b++) {
+    for (int b = 0; graph->batches && b < p->micro_batches; b++) {
         struct capture *captures = graph->batches[b].captures;
-        for (int i = 0; captures && i < graph->parallel->batch->place_count; i++) ls_graph_destroy(captures[i].graph);
+        for (int i = 0; captures && i < p->batch->place_count; i++) ls_graph_destroy(captures[i].graph);
         free(captures);
     }
     free(graph->batches);
     free(graph);
+    p->graph = NULL;
 }

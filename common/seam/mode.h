@@ -1,0 +1,91 @@
+/* A mode: a way to train in parallel, as a row of one table.
+ *
+ * The step's calls are one table (struct ls_parallel_ops), which every mode fills: single.c, dp_threads/dp_step.c and
+ * ddp_procs/ddp_step.c. What ranks do with each other between steps is a second one (struct ls_process_ops), which is
+ * filled once for all modes of processes: ddp_procs/process.c. A row (struct ls_mode) names both, and says what the
+ * mode is. Each row stands with its mode, since modes do not include each other; code above the modes lists the rows
+ * and walks the list: labs/replay/record, tests/parallel.
+ *
+ * `abandon` belongs to the step, not to the process: threads wait for each other as ranks do. `join` and
+ * `before_evaluation` belong to the process: only another rank can run out of samples earlier, or hold what this rank's
+ * model lacks. `find_nonfinite` belongs to the row, as every question that changes nothing. */
+#ifndef LS_SEAM_MODE_H
+#define LS_SEAM_MODE_H
+
+#include "common/data/loader.h"
+#include "common/seam/phase.h"
+#include "common/trace/trace.h"
+
+typedef struct ls_parallel ls_parallel;
+
+/* Called by the driver alone (step.h), but for the last two. */
+struct ls_parallel_ops {
+    /* The batch goes to the device or devices. */
+    void (*prepare)(ls_parallel *p, const ls_batch *batch);
+    /* Loss and gradients, each device on its own samples. */
+    ls_status (*forward_backward)(ls_parallel *p);
+    /* Gradients of the whole batch. */
+    ls_status (*reduce)(ls_parallel *p);
+    /* The optimizer. */
+    ls_status (*apply)(ls_parallel *p);
+    /* (optional) After a failure, before the devices are waited for: breaks what other devices or ranks would wait for
+     * in vain. */
+    void (*abandon)(ls_parallel *p);
+    void (*destroy)(ls_parallel *p);
+};
+
+/* A mode of processes fills all slots. All are collective but give_up and the two of the resume state. */
+struct ls_process_ops {
+    /* Replaces `count` doubles on the host by their sums over all ranks. */
+    ls_status (*sum_over_ranks)(ls_parallel *p, double *values, size_t count);
+    /* Gathers `count` doubles of every rank: all[r * count + i] is rank r's values[i]. */
+    ls_status (*gather_from_ranks)(ls_parallel *p, const double *values, size_t count, double *all);
+    /* Tells the other ranks why this one ends, so that each of them ends with a line that names it and says why. False:
+     * another rank has told before; *status is then what this one ends with, reported. */
+    bool (*give_up)(ls_parallel *p, const char *reason, ls_status *status);
+    /* Makes the main model fit for evaluation on every rank (DDP: buffers as rank 0 has them). */
+    ls_status (*before_evaluation)(ls_parallel *p);
+    /* Join (docs/pytorch.md#join): called before each step of a run whose ranks may run out of batches at different
+     * steps. `batch` is this rank's, or without inputs (NULL, count 0) if it has none left; filled in: global_count,
+     * the samples of the step over all ranks. *anyone: whether any rank has a batch; if not, no step follows in this
+     * epoch. Host-blocking. */
+    ls_status (*join)(ls_parallel *p, ls_batch *batch, bool *anyone);
+    /* The mode's own part of a checkpoint, beyond model and optimizer, as numbers (DDP: the order in which gradients
+     * became ready); *values is the mode's memory. set_resume_state restores it; LS_ERR_INVALID if the numbers cannot
+     * be the mode's own. */
+    void (*get_resume_state)(const ls_parallel *p, const int64_t **values, size_t *count);
+    ls_status (*set_resume_state)(ls_parallel *p, const int64_t *values, size_t count);
+};
+
+/* A full step: its samples over all devices, and the micro-batches that they are cut into. */
+struct ls_step_size {
+    size_t samples;
+    int micro_batches;
+};
+
+struct ls_mode {
+    const char *name;   /* "single device", "DataParallel", "DistributedDataParallel" */
+    const char *option; /* the same for options and files: "single", "dp", "ddp" */
+    /* The option of the mode whose weight bits this one has on several devices, where ARCHITECTURE.md (What must hold)
+     * says so; NULL: it is itself what others are compared with. On one device every mode has single's. */
+    const char *equals;
+    const struct ls_parallel_ops *step;
+    const struct ls_process_ops *process; /* NULL: one process */
+    /* What can be asked of the mode; all optional. */
+    /* Why forward_backward, reduce and apply cannot be captured into a graph (step_graph.h), as "ranks that join ...";
+     * NULL, or no such function: they can. */
+    const char *(*graph_obstacle)(const ls_parallel *p);
+    /* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase,
+     * as its clock will count them (phase.h); bytes[] comes as zeros. What travels once a step is in it; a last,
+     * shorter step and what collectives beside the gradients say (--sync-bn, --find-unused, --join: some bytes for each
+     * channel, parameter and rank) are not. */
+    void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);
+    /* Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
+    void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
+    /* After a loss that is not finite: the first place where one shows, in the order of the computation, as "the output
+     * of conv2 on device 1"; an empty text if there is none. No such function: p->model is searched, and the place has
+     * its rank. Host-blocking. */
+    ls_status (*find_nonfinite)(ls_parallel *p, char *place, size_t capacity);
+};
+
+#endif

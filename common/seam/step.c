@@ -1,0 +1,65 @@
+/* step — the four calls of a step, in their order: for every mode, and with or without a CUDA graph.
+ *   idea  : a mode says what each call does; when it is made is said here, once. So whatever takes a step takes the
+ *           loop's
+ *   order : micro-batches one after the other; their gradients add up (micro_batch.c)
+ *   fails : a call returns its own failure; what it has enqueued fails on a device, which is asked behind each call.
+ *           Nothing is called behind a failure */
+#include "common/seam/step.h"
+
+#include "common/seam/step_graph.h"
+
+ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
+    ls_status status = ls_parallel_status(p, p->ops->forward_backward(p));
+    if (status == LS_OK && ls_parallel_syncs(p)) status = ls_parallel_status(p, p->ops->reduce(p));
+    return status;
+}
+
+ls_status ls_step_update(ls_parallel *p) { return ls_parallel_status(p, p->ops->apply(p)); }
+
+/* Prepares each micro-batch and runs it. */
+static ls_status each_micro_batch(ls_parallel *p, ls_micro_batch_fn next, void *context,
+                                  ls_status (*run)(ls_parallel *p)) {
+    ls_status status = LS_OK;
+    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
+        ls_batch part = next(context, p->micro_batch);
+        p->ops->prepare(p, &part);
+        status = ls_parallel_status(p, LS_OK);
+        if (status == LS_OK) status = run(p);
+    }
+    p->micro_batch = 0;
+    return status;
+}
+
+struct whole {
+    const ls_parallel *parallel;
+    const ls_batch *batch;
+};
+
+static ls_batch cut(void *context, int index) {
+    const struct whole *whole = context;
+    const ls_parallel *p = whole->parallel;
+    return ls_micro_batch(whole->batch, index, p->micro_batches, ls_model_input_nbytes(p->model),
+                          ls_model_outputs(p->model));
+}
+
+ls_status ls_step_gradients_of(ls_parallel *p, ls_micro_batch_fn next, void *context) {
+    return each_micro_batch(p, next, context, ls_parallel_run_micro_batch);
+}
+
+ls_status ls_step_gradients(ls_parallel *p, const ls_batch *batch) {
+    return ls_step_gradients_of(p, cut, &(struct whole){p, batch});
+}
+
+/* What a graph holds: a micro-batch, and with the last one the update. */
+static ls_status enqueue(ls_parallel *p) {
+    ls_status status = ls_parallel_run_micro_batch(p);
+    return status == LS_OK && ls_parallel_is_last(p) ? ls_step_update(p) : status;
+}
+
+static ls_status run_graph(ls_parallel *p) { return ls_step_graph_run(p, enqueue); }
+
+ls_status ls_step(ls_parallel *p, const ls_batch *batch) {
+    if (p->graph) return each_micro_batch(p, cut, &(struct whole){p, batch}, run_graph);
+    ls_status status = ls_step_gradients(p, batch);
+    return status == LS_OK ? ls_step_update(p) : status;
+}

@@ -1,0 +1,31 @@
+/* A training step as one launch: --cuda-graph.
+ *
+ * The first steps run as always. Then the work of a step is captured into a graph (device.h). From then on the graph is
+ * launched: one call instead of one for each operation. A step whose batch has another size (the last of an epoch) runs
+ * as always. The results have the same bits as without. */
+#ifndef LS_SEAM_STEP_GRAPH_H
+#define LS_SEAM_STEP_GRAPH_H
+
+#include "common/seam/parallel.h"
+
+/* Steps before the first capture: DDP rebuilds its buckets in its second, and libraries allocate memory in their first
+ * calls. */
+#define LS_GRAPH_WARMUP_STEPS 3
+
+/* From now on ls_step runs steps through graphs, one for each micro-batch and each place that the batch has now
+ * (parallel.h). LS_ERR_USAGE, with one line, where steps cannot be captured: on CPU devices, or for the reason that
+ * graph_obstacle gives. On failure p->graph is NULL. */
+ls_status ls_step_graph_create(ls_parallel *p);
+
+/* For the driver (step.h): runs the micro-batch that has been prepared, and with the last one the update, through its
+ * graph. `enqueue` does the same operation by operation: for the first steps, for other batch sizes, and to be
+ * captured. */
+ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p));
+
+/* Launches so far. */
+int64_t ls_step_graph_launches(const ls_parallel *p);
+
+/* The devices must be idle. Without a graph a no-op. */
+void ls_step_graph_destroy(ls_parallel *p);
+
+#endif

@@ -1,0 +1,64 @@
+/* process — what ranks do with each other between their steps, and when one of them fails: the same for every mode of
+ * processes.
+ *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
+ *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
+ *           the first to break the group explains, and the others report what it said
+ *   fails : an operation on a broken group fails at once and reports who broke it and why; that is how the others
+ *           report */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "ddp_procs/ddp.h"
+
+/* Gathered as 8-byte elements: a copy does not care what they mean. */
+static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
+    struct ddp *ddp = ddp_of(p);
+    return ls_comm_settle(ddp->comm_stream,
+                          ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
+}
+
+/* The values are gathered and added in rank order, so that all ranks get the same bits. */
+static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
+    double *all = calloc(count * (size_t)p->world_size, sizeof *all);
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
+    ls_status status = gather_from_ranks(p, values, count, all);
+    for (size_t i = 0; status == LS_OK && i < count; i++) {
+        values[i] = 0;
+        for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
+    }
+    free(all);
+    return status;
+}
+
+static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
+    struct ddp *ddp = ddp_of(p);
+    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, reason); /* where peers may be waiting as well */
+    if (ls_comm_abort(ddp->comm, reason)) return true;
+    *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->comm, ddp->comm_stream));
+    return false;
+}
+
+void ddp_abandon(ls_parallel *p) {
+    struct ddp *ddp = ddp_of(p);
+    (void)ls_comm_abort(ddp->comm, "this rank failed");
+    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, "this rank failed");
+}
+
+/* The order in which gradients became ready in the first step, from which the buckets follow. */
+static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {
+    *count = ddp_reducer_get_order(((const struct ddp *)p)->reducer, values);
+}
+
+static ls_status set_resume_state(ls_parallel *p, const int64_t *values, size_t count) {
+    return ddp_reducer_set_order(ddp_of(p)->reducer, values, count);
+}
+
+const struct ls_process_ops ddp_process_ops = {
+    .sum_over_ranks = sum_over_ranks,
+    .gather_from_ranks = gather_from_ranks,
+    .give_up = give_up,
+    .before_evaluation = ddp_before_evaluation,
+    .join = ddp_join,
+    .get_resume_state = get_resume_state,
+    .set_resume_state = set_resume_state,
+};

@@ -159,7 +159,7 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
         return ls_fail(LS_ERR_INVALID,
                        "%s: rank %d passes memory of a GPU, and the group has no way for it "
                        "(ls_comm_attach_device)",
-                       operations[operation->what.kind].label, comm->rank);
+                       operations[operation->what.kind].label, ls_job_rank(comm, comm->rank));
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     return ls_comm_launch_on_host(operation, stream);
 }
@@ -173,7 +173,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     if (status != LS_OK) return status;
     if (!buffers && what->count > 0)
         return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
-                       comm->rank);
+                       ls_job_rank(comm, comm->rank));
     if (ls_is_point_to_point(what)) {
         if (what->root == comm->rank || what->root < 0)
             return ls_fail(LS_ERR_INVALID, "%s: rank %d cannot be rank %d's peer", name, (int)what->root, comm->rank);

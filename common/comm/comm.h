@@ -11,7 +11,7 @@
  *                   ...")
  *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s
  *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
- * The last two name the operation, its number, its bytes and the ranks that did not come. After any failure on the
+ * The last two name the operation, its number, its bytes and the ranks that did not come, by the job's numbers. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
  * undefined.
  *
@@ -50,6 +50,10 @@ typedef struct ls_comm_options {
     const char *allreduce;         /* a row of ls_allreduce_algorithms; NULL: LS_ALLREDUCE_AUTO */
     const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
     const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
+    /* A group of some of a job's ranks: the group of all of them, which is destroyed after this one. Whoever breaks one
+     * breaks both, and messages call rank r the job's rank first + r x stride (0: 1). NULL: this is all of the job */
+    const ls_comm *job;
+    int first, stride;
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -59,6 +63,10 @@ typedef struct ls_comm_options {
 /* Joins the group over shared memory (all ranks on this node). Collective: returns once every rank has joined or the
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
+
+/* Open files of a rank in such a group, while it forms: its memory, what it takes to hand that out, and a descriptor of
+ * each peer's process. */
+int ls_comm_descriptors(int world_size);
 
 /* A group inside this process: out[r] becomes rank r's endpoint, for a thread (and a stream) of its own. The same
  * algorithms on the same terms, but every rank sees every buffer where it lies, so nothing is staged. Not

@@ -63,8 +63,8 @@ static ls_status compare_with(ls_comm *comm, const ls_announcement *what, int ra
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                          "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
-                         rank, ls_announcement_text(theirs, &other, true), comm->rank,
-                         ls_announcement_text(mine, what, true));
+                         ls_job_rank(comm, rank), ls_announcement_text(comm, theirs, &other, true),
+                         ls_job_rank(comm, comm->rank), ls_announcement_text(comm, mine, what, true));
 }
 
 ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing) {

@@ -127,7 +127,7 @@ static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
         char text[LS_TEXT_CAPACITY];
         return ls_fail(LS_ERR_UNSUPPORTED,
                        "%s: groups of meta devices have no point-to-point messages, gather or scatter",
-                       ls_announcement_text(text, &operation->what, true));
+                       ls_announcement_text(operation->comm, text, &operation->what, true));
     }
     if (comm->world_size == 1 && !operation->send) { /* in place and alone: no work, as in other groups */
         ls_comm_count_operation(comm);

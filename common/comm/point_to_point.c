@@ -41,8 +41,8 @@ static ls_status compare(const struct message *m) {
     if (out->sequence == in->sequence && out->count == in->count && out->dtype == in->dtype) return LS_OK;
     char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
     return ls_comm_break(m->comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
-                         (int)in->root, ls_announcement_text(out_text, out, true), (int)out->root,
-                         ls_announcement_text(in_text, in, true));
+                         ls_job_rank(m->comm, in->root), ls_announcement_text(m->comm, out_text, out, true),
+                         ls_job_rank(m->comm, out->root), ls_announcement_text(m->comm, in_text, in, true));
 }
 
 /* Both have come. */

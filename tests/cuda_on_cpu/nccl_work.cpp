@@ -70,6 +70,7 @@ void reduce_any(const Crew &crew, const Call &call, size_t first, void *output) 
     case ncclBfloat16: reduce<Bfloat>(crew, call, first, count, output); break;
     case ncclInt32: reduce<int32_t>(crew, call, first, count, output); break;
     case ncclInt64: reduce<int64_t>(crew, call, first, count, output); break;
+    case ncclFloat64: reduce<double>(crew, call, first, count, output); break;
     default: break;
     }
 }

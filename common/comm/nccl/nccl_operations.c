@@ -17,11 +17,8 @@
 #include "common/device/host_lock.h"
 
 static ncclDataType_t type_of(int32_t dtype) {
-    static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32,
-                                           [LS_FP16] = ncclFloat16,
-                                           [LS_BF16] = ncclBfloat16,
-                                           [LS_INT32] = ncclInt32,
-                                           [LS_INT64] = ncclInt64};
+    static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32, [LS_FP16] = ncclFloat16, [LS_BF16] = ncclBfloat16,
+                                           [LS_INT32] = ncclInt32,  [LS_INT64] = ncclInt64,  [LS_FP64] = ncclFloat64};
     _Static_assert(sizeof types / sizeof *types == LS_DTYPE_COUNT, "a type of NCCL for each dtype");
     return types[dtype];
 }
@@ -112,7 +109,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     char text[LS_TEXT_CAPACITY];
     if (lane->gpu != g->gpu)
         return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
-                       ls_announcement_text(text, &operation->what, true), lane->gpu, g->gpu);
+                       ls_announcement_text(comm, text, &operation->what, true), lane->gpu, g->gpu);
     ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) {
         ls_nccl_enter(g);

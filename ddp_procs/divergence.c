@@ -18,14 +18,9 @@ ls_status ddp_find_nonfinite(ls_parallel *p, char *place, size_t capacity) {
 
 bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status) {
     struct ddp *ddp = ddp_of(p);
-    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, reason); /* where peers may be waiting as well */
     if (ls_comm_abort(ddp->comm, reason)) return true;
     *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->comm, ddp->comm_stream));
     return false;
 }
 
-void ddp_abandon(ls_parallel *p) {
-    struct ddp *ddp = ddp_of(p);
-    (void)ls_comm_abort(ddp->comm, "this rank failed");
-    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, "this rank failed");
-}
+void ddp_abandon(ls_parallel *p) { (void)ls_comm_abort(ddp_of(p)->comm, "this rank failed"); }

@@ -163,6 +163,7 @@ ls_status ls_run_gather(const ls_operation *operation);
 ls_status ls_run_scatter(const ls_operation *operation);
 ls_status ls_run_send(const ls_operation *operation);
 ls_status ls_run_recv(const ls_operation *operation);
+ls_status ls_run_send_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
 /* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single

@@ -30,6 +30,7 @@
     X(SCATTER, "scatter", true, "from")                                                                                \
     X(SEND, "send", true, "to")                                                                                        \
     X(RECV, "recv", true, "from")                                                                                      \
+    X(SEND_RECV, "send_recv", true, "with")                                                                            \
     X(BARRIER, "barrier", false, NULL)                                                                                 \
     X(JOIN, "joining the group", false, NULL)                                                                          \
     X(ALLOC, "alloc_shared", true, NULL)                                                                               \
@@ -49,7 +50,8 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 /* What a rank is about to do. Ranks that meet compare everything but the offset. */
 typedef struct ls_announcement {
     uint64_t sequence, count;      /* ALLOC: count is bytes */
-    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares */
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares;
+                                    * SEND_RECV, until it runs: the sequence of what is received */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;
 
@@ -120,7 +122,7 @@ typedef struct ls_segment {
 
 /* Whether an operation is between two ranks, what.root being the other one. */
 static inline bool ls_is_point_to_point(const ls_announcement *what) {
-    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV;
+    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV || what->kind == LS_OPERATION_SEND_RECV;
 }
 
 size_t ls_control_nbytes(int world_size);

@@ -40,6 +40,7 @@ static struct journey journey_of(const ls_operation *operation) {
     case LS_OPERATION_SCATTER: return (struct journey){root ? whole : 0, part};
     case LS_OPERATION_SEND: return (struct journey){part, 0};
     case LS_OPERATION_RECV: return (struct journey){0, part};
+    case LS_OPERATION_SEND_RECV: return (struct journey){part, part};
     default: return (struct journey){0};
     }
 }

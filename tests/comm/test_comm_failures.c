@@ -1,7 +1,6 @@
 /* What a group of processes does when ranks die, stop, stay away or do not fit together: every survivor ends in time
  * with a message that names them, and nothing is left behind. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -25,10 +23,6 @@
 #define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define RANKS 3
 #define SHARED_BYTES 400000
-
-static void sleep_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
 
 static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
 

@@ -1,6 +1,6 @@
 /* nccl_operations — the operations of comm.h as calls of NCCL.
- *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather and scatter are the
- *           sends and receives of all ranks in one ncclGroup, so that they go on at the same time. barrier is an
+ *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather, scatter and send_recv
+ *           are sends and receives in one ncclGroup, so that they go on at the same time. barrier is an
  *           all-reduce of one number. An operation of no elements is none
  *   cost  : a call of NCCL, an event, and two stores (issued.c). The host does not wait for the GPU or for other ranks,
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
@@ -57,6 +57,16 @@ static ncclResult_t run_with_root(const struct ls_nccl_group *g, const ls_operat
     return first_of(result, ncclGroupEnd());
 }
 
+static ncclResult_t run_both_ways(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
+    const ls_announcement *what = &operation->what;
+    ncclDataType_t type = type_of(what->dtype);
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    result = ncclSend(operation->send, what->count, type, what->root, g->nccl, stream);
+    result = first_of(result, ncclRecv(operation->receive, what->count, type, what->root, g->nccl, stream));
+    return first_of(result, ncclGroupEnd());
+}
+
 static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
     const ls_announcement *what = &operation->what;
     const void *send = operation->send;
@@ -76,6 +86,7 @@ static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *opera
     case LS_OPERATION_SCATTER: return run_with_root(g, operation, stream);
     case LS_OPERATION_SEND: return ncclSend(send, count, type, what->root, g->nccl, stream);
     case LS_OPERATION_RECV: return ncclRecv(receive, count, type, what->root, g->nccl, stream);
+    case LS_OPERATION_SEND_RECV: return run_both_ways(g, operation, stream);
     default: return ncclAllReduce(g->scratch, g->scratch, 1, ncclFloat32, ncclSum, g->nccl, stream);
     }
 }

@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "tests/base/test.h"
-
 #define NAMES_CAPACITY 16384
 
 static int descriptors(void) {

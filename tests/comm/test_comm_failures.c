@@ -274,9 +274,4 @@ TEST(test_limited_space) {
 
 /* --- what is left ------------------------------------------------------------------------------------------------- */
 
-TEST(test_nothing_left) { leftovers_check(); }
-
-int main(void) {
-    leftovers_begin();
-    return run_added_tests();
-}
+LEFTOVERS_MAIN

@@ -53,10 +53,9 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     return LS_OK;
 }
 
-/* Connections to the store, which rank 0 may serve to all, and for each of one or two groups its memory, what it takes
- * to hand that out, and a descriptor of each peer's process. */
+/* Connections to the store, which rank 0 may serve to all, and one or two groups. */
 static ls_status check_open_files(const ddp_rank *self, bool sync_bn) {
-    int count = 1 + (sync_bn ? 2 : 1) * (self->world_size + 2);
+    int count = 1 + (sync_bn ? 2 : 1) * ls_comm_descriptors(self->world_size);
     if (self->hosts_store) count += self->world_size + 3;
     return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
 }
@@ -94,10 +93,11 @@ static const char *name_group(char group[GROUP_CAPACITY], const struct session *
 }
 
 /* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm
- * stream, so it is a group of its own. */
+ * stream, so it is a group of its own; whoever breaks one of the two breaks both. */
 static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
     char group[GROUP_CAPACITY];
     options.group = name_group(group, session, "sync_bn");
+    options.job = session->comm;
     options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
     ls_status status = create_group(&session->sync_bn, session, &options);
     if (status != LS_OK || session->choice.kind != LS_DEVICE_CUDA) return status;
@@ -206,10 +206,9 @@ static ls_status build(struct session *session, ddp_settings *s) {
 
 static void take_down(struct session *session, ls_status status) {
     if (session->comm && status != LS_OK) ls_comm_abort(session->comm, "this rank failed");
-    if (session->sync_bn && status != LS_OK) ls_comm_abort(session->sync_bn, "this rank failed");
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    ls_comm_destroy(session->comm);
     ls_comm_destroy(session->sync_bn);
+    ls_comm_destroy(session->comm);
     ddp_store_close(session->store);
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);

@@ -32,7 +32,6 @@ static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
 
 static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
     struct ddp *ddp = ddp_of(p);
-    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, reason); /* where peers may be waiting as well */
     if (ls_comm_abort(ddp->comm, reason)) return true;
     *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->comm, ddp->comm_stream));
     return false;
@@ -41,7 +40,6 @@ static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
 void ddp_abandon(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     (void)ls_comm_abort(ddp->comm, "this rank failed");
-    if (ddp->sync_bn) (void)ls_comm_abort(ddp->sync_bn, "this rank failed");
 }
 
 /* The order in which gradients became ready in the first step, from which the buckets follow. */

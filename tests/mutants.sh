@@ -85,7 +85,6 @@ else
     [ $# -gt 0 ] || set -- common dp_threads ddp_procs kernels/cpu
     git ls-files -- "$@" | grep '\.c$' | xargs awk -v seed="$seed" -f tests/mutants.awk | sort -n | cut -f 2- >"$scratch/sites"
 fi
-ulimit -f 140000000 # 72 GB, for what writes without an end: from here on, so that the tests without a mutant show whether that is enough
 git clone -q . "$scratch/tree.0" && cd "$scratch/tree.0" || exit 1
 tests=$(printf 'tests/%s/test_*.c ' ${ROOMS:-'*'})
 build "$(nproc)" all $fakes $(basename -s .c $tests | sed 's|^|build/tests/|') || { tail "$scratch/build.0"; exit 1; }

@@ -10,6 +10,6 @@ size_t ls_dtype_nbytes(ls_dtype dtype) {
 }
 
 const char *ls_dtype_name(ls_dtype dtype) {
-    static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64"};
+    static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64", "fp64"};
     return names[dtype];
 }

@@ -13,7 +13,8 @@
     X(FP16, uint16_t, 2)                                                                                               \
     X(BF16, uint16_t, 2)                                                                                               \
     X(INT32, int32_t, 4)                                                                                               \
-    X(INT64, int64_t, 8)
+    X(INT64, int64_t, 8)                                                                                               \
+    X(FP64, double, 8)
 
 #define LS_DTYPE_ENUM(name, type, nbytes) LS_##name,
 typedef enum ls_dtype { LS_DTYPE_MAP(LS_DTYPE_ENUM) LS_DTYPE_COUNT } ls_dtype;

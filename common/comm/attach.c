@@ -55,12 +55,13 @@ static const struct ls_nccl_plugin *open_plugin(char *why, size_t capacity) {
     return ls_plugin_open("ls_nccl.so", "ls_nccl_plugin", why, capacity);
 }
 
-static bool have_shared_gpu(const uint64_t *gpus, int count, char *text, size_t capacity) {
+static bool have_shared_gpu(const ls_comm *comm, const uint64_t *gpus, char *text, size_t capacity) {
     uint64_t places[LS_COMM_MAX_RANKS];
     int first, second;
-    for (int r = 0; r < count; r++) places[r] = gpus[r] & PLACE_MASK;
-    if (!find_pair(places, count, true, &first, &second)) return false;
-    snprintf(text, capacity, "ranks %d and %d share GPU %d", first, second, index_of(gpus[first]));
+    for (int r = 0; r < comm->world_size; r++) places[r] = gpus[r] & PLACE_MASK;
+    if (!find_pair(places, comm->world_size, true, &first, &second)) return false;
+    snprintf(text, capacity, "ranks %d and %d share GPU %d", ls_job_rank(comm, first), ls_job_rank(comm, second),
+             index_of(gpus[first]));
     return true;
 }
 
@@ -77,11 +78,11 @@ ls_status ls_comm_find_nccl_obstacle(ls_comm *comm, const ls_device *device, ls_
     if (status != LS_OK) return status;
     for (int r = 0; r < comm->world_size; r++) {
         if (gpus[r] != NO_NCCL) continue;
-        if (known) snprintf(text, capacity, "rank %d cannot use NCCL", r);
+        if (known) snprintf(text, capacity, "rank %d cannot use NCCL", ls_job_rank(comm, r));
         if (!known) snprintf(text, capacity, "%s", why);
         return LS_OK;
     }
-    *obstacle = have_shared_gpu(gpus, comm->world_size, text, capacity) ? LS_ERR_USAGE : LS_OK;
+    *obstacle = have_shared_gpu(comm, gpus, text, capacity) ? LS_ERR_USAGE : LS_OK;
     return LS_OK;
 }
 
@@ -97,7 +98,7 @@ static ls_status compare_gpus(ls_comm *comm, const struct ls_nccl_identity *iden
     uint64_t gpus[LS_COMM_MAX_RANKS];
     char text[LS_TEXT_CAPACITY];
     ls_status status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 1, pack(identity), gpus);
-    if (status != LS_OK || !have_shared_gpu(gpus, comm->world_size, text, sizeof text)) return status;
+    if (status != LS_OK || !have_shared_gpu(comm, gpus, text, sizeof text)) return status;
     return ls_comm_break(comm, LS_ERR_INVALID, NULL, "%s: NCCL needs a GPU per rank" WITHOUT_NCCL, text);
 }
 
@@ -110,7 +111,7 @@ static ls_status compare_versions(ls_comm *comm, const struct ls_nccl_identity *
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                          "rank %d has NCCL %s, rank %d has %s: all ranks need the same (which libnccl.so.2 does "
                          "LD_LIBRARY_PATH find?)" WITHOUT_NCCL,
-                         first, version_text(first_text, versions[first]), second,
+                         ls_job_rank(comm, first), version_text(first_text, versions[first]), ls_job_rank(comm, second),
                          version_text(second_text, versions[second]));
 }
 
@@ -162,7 +163,9 @@ static void name_backend(ls_comm *comm) {
 }
 
 static ls_status check(const ls_comm *comm, const ls_device *device) {
-    if (comm->path) return ls_fail(LS_ERR_INVALID, "rank %d has attached a device to the group already", comm->rank);
+    if (comm->path)
+        return ls_fail(LS_ERR_INVALID, "rank %d has attached a device to the group already",
+                       ls_job_rank(comm, comm->rank));
     if (!ls_device_memory_is_host(device)) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "device %d is no GPU: its memory needs no way of its own", ls_device_index(device));
 }
@@ -197,7 +200,7 @@ static ls_status attach_all_nccl(ls_comm *const *comms, ls_device *const *device
         gpus[r] = pack(&identity);
     }
     if (status != LS_OK) return ls_fail(status, "NCCL cannot be used: %s", why);
-    if (have_shared_gpu(gpus, count, text, sizeof text))
+    if (have_shared_gpu(comms[0], gpus, text, sizeof text))
         return ls_fail(LS_ERR_INVALID, "%s: NCCL needs a GPU per rank", text);
     status = plugin->make_id(id, why, sizeof why);
     if (status != LS_OK) return ls_fail(status, "NCCL made no id: %s", why);

@@ -55,6 +55,7 @@ static const struct {
     [LS_OPERATION_SCATTER] = {"scatter", ls_run_scatter},
     [LS_OPERATION_SEND] = {"send", ls_run_send},
     [LS_OPERATION_RECV] = {"recv", ls_run_recv},
+    [LS_OPERATION_SEND_RECV] = {"send_recv", ls_run_send_recv},
     [LS_OPERATION_BARRIER] = {"barrier", ls_run_barrier},
 };
 
@@ -96,9 +97,12 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
 }
 
 /* A send and its receive are a meeting of two in a group of their own, whose name is that of the pair of ranks, and
- * whose numbers are the pair's. */
-static uint64_t name_pair(const ls_comm *comm, const ls_announcement *what) {
-    bool sends = what->kind == LS_OPERATION_SEND;
+ * whose numbers are the pair's. A send_recv is the meeting of the message from the lower rank to the higher. */
+static bool sends(const ls_comm *comm, const ls_announcement *what) {
+    return what->kind == LS_OPERATION_SEND || (what->kind == LS_OPERATION_SEND_RECV && comm->rank < what->root);
+}
+
+static uint64_t name_pair(const ls_comm *comm, bool sends, const ls_announcement *what) {
     int32_t pair[] = {sends ? comm->rank : what->root, sends ? what->root : comm->rank};
     return ls_hash(comm->name_hash, pair, sizeof pair);
 }
@@ -107,9 +111,11 @@ void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm)
     const ls_comm *comm = operation->comm;
     const ls_announcement *what = &operation->what;
     bool pair = ls_is_point_to_point(what);
-    struct ls_probe_record record = ls_probe_begin(LS_PROBE_MEETING, pair ? "send" : operations[what->kind].label);
-    record.object = (uintptr_t)(pair ? name_pair(comm, what) : comm->name_hash);
-    record.number = (uint32_t)what->sequence;
+    struct ls_probe_record record =
+        ls_probe_begin(LS_PROBE_MEETING, what->kind == LS_OPERATION_RECV ? "send" : operations[what->kind].label);
+    record.object = (uintptr_t)(pair ? name_pair(comm, sends(comm, what), what) : comm->name_hash);
+    bool received = what->kind == LS_OPERATION_SEND_RECV && !sends(comm, what);
+    record.number = (uint32_t)(received ? what->offset : what->sequence);
     record.detail = algorithm;
     record.elements = what->count;
     record.bytes = what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
@@ -159,7 +165,7 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
         return ls_fail(LS_ERR_INVALID,
                        "%s: rank %d passes memory of a GPU, and the group has no way for it "
                        "(ls_comm_attach_device)",
-                       operations[operation->what.kind].label, comm->rank);
+                       operations[operation->what.kind].label, ls_job_rank(comm, comm->rank));
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     return ls_comm_launch_on_host(operation, stream);
 }
@@ -173,11 +179,12 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     if (status != LS_OK) return status;
     if (!buffers && what->count > 0)
         return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
-                       comm->rank);
+                       ls_job_rank(comm, comm->rank));
     if (ls_is_point_to_point(what)) {
         if (what->root == comm->rank || what->root < 0)
             return ls_fail(LS_ERR_INVALID, "%s: rank %d cannot be rank %d's peer", name, (int)what->root, comm->rank);
-        what->sequence = what->kind == LS_OPERATION_SEND ? ++comm->sent[what->root] : ++comm->received[what->root];
+        if (what->kind != LS_OPERATION_SEND) what->sequence = what->offset = ++comm->received[what->root];
+        if (what->kind != LS_OPERATION_RECV) what->sequence = ++comm->sent[what->root];
     } else {
         what->sequence = ++comm->collectives;
     }
@@ -253,6 +260,13 @@ ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t co
     ls_operation operation = make_operation(comm, LS_OPERATION_RECV, NULL, buffer, count, dtype);
     operation.what.root = rank_or_invalid(peer);
     return enqueue(&operation, stream, buffer);
+}
+
+ls_status ls_comm_send_recv(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                            ls_dtype dtype, int peer) {
+    ls_operation operation = make_operation(comm, LS_OPERATION_SEND_RECV, send, receive, count, dtype);
+    operation.what.root = rank_or_invalid(peer);
+    return enqueue(&operation, stream, send && receive);
 }
 
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream) {

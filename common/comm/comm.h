@@ -11,7 +11,7 @@
  *                   ...")
  *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s
  *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
- * The last two name the operation, its number, its bytes and the ranks that did not come. After any failure on the
+ * The last two name the operation, its number, its bytes and the ranks that did not come, by the job's numbers. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
  * undefined.
  *
@@ -50,6 +50,10 @@ typedef struct ls_comm_options {
     const char *allreduce;         /* a row of ls_allreduce_algorithms; NULL: LS_ALLREDUCE_AUTO */
     const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
     const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
+    /* A group of some of a job's ranks: the group of all of them, which is destroyed after this one. Whoever breaks one
+     * breaks both, and messages call rank r the job's rank first + r x stride (0: 1). NULL: this is all of the job */
+    const ls_comm *job;
+    int first, stride;
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -60,6 +64,10 @@ typedef struct ls_comm_options {
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
 
+/* Open files of a rank in such a group, while it forms: its memory, what it takes to hand that out, and a descriptor of
+ * each peer's process. */
+int ls_comm_descriptors(int world_size);
+
 /* A group inside this process: out[r] becomes rank r's endpoint, for a thread (and a stream) of its own. The same
  * algorithms on the same terms, but every rank sees every buffer where it lies, so nothing is staged. Not
  * collective: one thread makes all endpoints; each is destroyed on its own, in any order. options.rank, .bootstrap
@@ -68,9 +76,10 @@ ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
 ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
 
 /* A group of meta devices of which this process is the only rank that exists: the others are taken to do what this one
- * does. Operations are all_reduce, broadcast, all_gather and barrier; they are numbered, enqueued and counted, and move
- * nothing. Those on the host's memory end as if all ranks had passed the same. Regions are the device's memory. The
- * device is closed after the group. Not collective; options->bootstrap and ->group are not used. */
+ * does. Operations are numbered, enqueued and counted, and move nothing. Those on the host's memory end as if all ranks
+ * had passed the same; where another rank's memory would be copied here (broadcast, scatter, recv) it stays as it is.
+ * Regions are the device's memory. The
+ * device is closed after the group. Not collective; options->bootstrap is not used. */
 ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_device *device);
 
 /* --- groups whose ranks have GPUs --------------------------------------------------------------------------------
@@ -170,9 +179,18 @@ ls_status ls_comm_gather(ls_comm *comm, ls_stream *stream, const void *send, voi
 ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
                           ls_dtype dtype, int root);
 /* Point to point: a send is matched by the peer's receive of the same count and type; in order per pair of ranks. A
- * send may block until it is received. */
+ * send may block its stream until it is received, so two ranks that send to each other first would wait for ever. Ranks
+ * that have something for each other call send_recv instead, both of them: each one's `send` becomes the other's
+ * `receive`, and neither direction waits for the other.
+ *
+ * That is how neighbouring stages of a pipeline talk (1F1B: one sends an activation while the other sends a gradient of
+ * the same shape). Decided against two other ways. Buffered sends need memory for each message in flight, which NCCL does
+ * not have. A stream for each direction is none where streams run inside the enqueueing call (LS_CPU_STREAMS=inline), and
+ * NCCL runs the operations of one communicator in turn, whatever their streams. */
 ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);
+ls_status ls_comm_send_recv(ls_comm *comm, ls_stream *stream, const void *send, void *receive, size_t count,
+                            ls_dtype dtype, int peer);
 ls_status ls_comm_barrier(ls_comm *comm, ls_stream *stream);
 
 /* `status` is an operation's on the stream: waits for the stream, and returns the first of the two failures. */

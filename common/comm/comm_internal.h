@@ -65,11 +65,13 @@ struct ls_comm {
     /* constant after create */
     const struct ls_transport *transport;
     int rank, world_size;
+    int first, stride; /* rank r is the job's rank first + r x stride, by which messages call it */
     double timeout_s;
     ls_patience patience;
     const ls_allreduce_algorithm *allreduce;
     char *base;            /* the group's memory; NULL if world_size is 1 */
     ls_segment *segment;   /* likewise */
+    ls_broken *broken;     /* in it, or in the job's group; likewise */
     ls_arrival *arrivals;  /* of all ranks; likewise */
     size_t control_nbytes; /* of the control area */
     int fd;                /* shm: the file */
@@ -102,6 +104,9 @@ struct ls_comm {
     _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
 
+/* How messages call a rank of the group. */
+static inline int ls_job_rank(const ls_comm *comm, int rank) { return comm->first + rank * comm->stride; }
+
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
@@ -124,7 +129,11 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
 #define LS_TEXT_CAPACITY 160
 
 /* "all_reduce (sum) of 10 fp32 elements"; with `numbered`: "... (operation 3, 40 bytes)". Returns `text`. */
-const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcement *what, bool numbered);
+const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY], const ls_announcement *what,
+                                 bool numbered);
+
+/* ls_ranks_text of the group's ranks whose entry is true, by their names: the job's ranks. */
+const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm);
 
 /* "all_reduce"; it lives for ever. */
 const char *ls_operation_name(int32_t kind);
@@ -154,6 +163,7 @@ ls_status ls_run_gather(const ls_operation *operation);
 ls_status ls_run_scatter(const ls_operation *operation);
 ls_status ls_run_send(const ls_operation *operation);
 ls_status ls_run_recv(const ls_operation *operation);
+ls_status ls_run_send_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
 /* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single

@@ -21,9 +21,10 @@ static bool reduces(int32_t kind) {
 }
 
 /* The announcement comes from shared memory, so nothing in it is taken for granted. */
-const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcement *what, bool numbered) {
+const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY], const ls_announcement *what,
+                                 bool numbered) {
     if (what->kind < 0 || what->kind >= LS_OPERATION_COUNT || what->dtype < 0 || what->dtype >= LS_DTYPE_COUNT ||
-        what->op < 0 || what->op >= LS_REDUCE_OP_COUNT) {
+        what->op < 0 || what->op >= LS_REDUCE_OP_COUNT || what->root >= comm->world_size) {
         snprintf(text, LS_TEXT_CAPACITY, "an unknown operation (damaged memory?)");
         return text;
     }
@@ -36,12 +37,18 @@ const char *ls_announcement_text(char text[LS_TEXT_CAPACITY], const ls_announcem
                  host_call ? "bytes" : ls_dtype_name((ls_dtype)what->dtype));
     }
     if (kinds[what->kind].preposition)
-        snprintf(root, sizeof root, " %s rank %d", kinds[what->kind].preposition, (int)what->root);
+        snprintf(root, sizeof root, " %s rank %d", kinds[what->kind].preposition, ls_job_rank(comm, what->root));
     if (numbered && !host_call)
         snprintf(number, sizeof number, " (operation %" PRIu64 ", %" PRIu64 " bytes)", what->sequence, nbytes);
     snprintf(text, LS_TEXT_CAPACITY, "%s%s%s%s%s%s", kinds[what->kind].text, op, elements,
              kinds[what->kind].elements && !host_call ? " elements" : "", root, number);
     return text;
+}
+
+const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm) {
+    bool named[LS_COMM_MAX_RANKS] = {false};
+    for (int r = 0; r < comm->world_size; r++) named[ls_job_rank(comm, r)] = chosen[r];
+    return ls_ranks_text(text, named, LS_COMM_MAX_RANKS);
 }
 
 const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, int world_size) {

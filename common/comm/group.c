@@ -13,6 +13,10 @@ ls_status ls_group_check_options(const ls_comm_options *options) {
     if (!(options->timeout_s > 0 && options->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
         return ls_fail(LS_ERR_INVALID, "a group's timeout must be more than 0 and at most %g seconds, not %g",
                        LS_COMM_LONGEST_TIMEOUT_S, options->timeout_s);
+    int first = options->first, last = first + (options->world_size - 1) * (options->stride ? options->stride : 1);
+    if (options->job && (first < 0 || last < first || last >= options->job->world_size))
+        return ls_fail(LS_ERR_INVALID, "a job of %d ranks has no group of %d from rank %d on, each %d further",
+                       options->job->world_size, options->world_size, first, options->stride);
     if (!options->allreduce || ls_allreduce_find(options->allreduce)) return LS_OK;
     char names[256];
     ls_allreduce_names(names, sizeof names);
@@ -29,6 +33,9 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->transport = transport;
     comm->rank = rank;
     comm->world_size = options->world_size;
+    comm->first = options->job ? options->first : 0;
+    comm->stride = options->job && options->stride ? options->stride : 1;
+    comm->broken = options->job ? options->job->broken : NULL;
     comm->timeout_s = options->timeout_s;
     comm->patience.spin_us = ls_spin_us_for(options->world_size);
     comm->patience.yield_us = ls_yield_us_for(options->world_size);

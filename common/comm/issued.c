@@ -33,10 +33,11 @@ _Static_assert(LS_OPERATION_BARRIER < 16 && LS_DTYPE_COUNT <= 8 && LS_REDUCE_OP_
 
 void ls_comm_issue(ls_comm *comm, const ls_announcement *what) {
     if (!comm->segment) return;
-    if (what->kind == LS_OPERATION_SEND) {
-        atomic_store(&ls_segment_mailbox(comm, comm->rank, what->root)->issued_sends, what->sequence);
-    } else if (what->kind == LS_OPERATION_RECV) {
-        atomic_store(&ls_segment_mailbox(comm, what->root, comm->rank)->issued_receives, what->sequence);
+    if (ls_is_point_to_point(what)) {
+        if (what->kind != LS_OPERATION_RECV)
+            atomic_store(&ls_segment_mailbox(comm, comm->rank, what->root)->issued_sends, what->sequence);
+        if (what->kind != LS_OPERATION_SEND)
+            atomic_store(&ls_segment_mailbox(comm, what->root, comm->rank)->issued_receives, what->offset);
     } else {
         ls_rank_slot *slot = &comm->segment->slot[comm->rank];
         atomic_store_explicit(&slot->issued_what[what->sequence % LS_ISSUED_KEPT], pack(what), memory_order_relaxed);
@@ -45,7 +46,7 @@ void ls_comm_issue(ls_comm *comm, const ls_announcement *what) {
 }
 
 static bool peer_is_missing(const ls_comm *comm, const ls_announcement *what) {
-    bool sends = what->kind == LS_OPERATION_SEND;
+    bool sends = what->kind != LS_OPERATION_RECV;
     ls_mailbox *mailbox =
         sends ? ls_segment_mailbox(comm, comm->rank, what->root) : ls_segment_mailbox(comm, what->root, comm->rank);
     return atomic_load(sends ? &mailbox->issued_receives : &mailbox->issued_sends) < what->sequence;
@@ -63,8 +64,8 @@ static ls_status compare_with(ls_comm *comm, const ls_announcement *what, int ra
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
                          "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
-                         rank, ls_announcement_text(theirs, &other, true), comm->rank,
-                         ls_announcement_text(mine, what, true));
+                         ls_job_rank(comm, rank), ls_announcement_text(comm, theirs, &other, true),
+                         ls_job_rank(comm, comm->rank), ls_announcement_text(comm, mine, what, true));
 }
 
 ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing) {

@@ -3,9 +3,9 @@
  *           counted as those of any group, and move nothing. What ranks tell each other through the host's memory
  *           (shapes, counts, clocks) comes back as if all had said the same
  *   cost  : an operation is a launch. Messages and bytes are counted by the formulas that the real operations keep to:
- *           of all_reduce by its algorithm's (allreduce.h), of the others by collectives.c's, each as if in one slice
- *   order : an operation on the host's memory is done when the call returns
- *   fails : operations that a symmetric training step has no use for are refused */
+ *           of all_reduce by its algorithm's (allreduce.h), of the others by collectives.c's, each as if in one slice;
+ *           a send or a receive is one message
+ *   order : an operation on the host's memory is done when the call returns */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,13 +39,24 @@ static ls_status reduce_own_part(const ls_operation *operation) {
 
 static ls_status gather_the_same(const ls_operation *operation) {
     size_t nbytes = message_nbytes(operation);
+    if (operation->what.kind == LS_OPERATION_GATHER && operation->what.root != operation->comm->rank) return LS_OK;
     for (int r = 0; r < operation->comm->world_size; r++) {
         memmove((char *)operation->receive + (size_t)r * nbytes, operation->send, nbytes);
     }
     return LS_OK;
 }
 
-/* What an operation on the host's memory leaves there. Of a broadcast it is what was there. */
+/* Of a scatter's root its own part, of a send_recv what this rank sends: the peer is taken to send the same. */
+static ls_status take_the_same(const ls_operation *operation) {
+    size_t nbytes = message_nbytes(operation), rank = (size_t)operation->comm->rank;
+    bool scatters = operation->what.kind == LS_OPERATION_SCATTER;
+    if (scatters && operation->what.root != operation->comm->rank) return LS_OK;
+    memmove(operation->receive, (const char *)operation->send + (scatters ? rank * nbytes : 0), nbytes);
+    return LS_OK;
+}
+
+/* What an operation on the host's memory leaves there. Of a broadcast, a receive, and a scatter that another rank is the
+ * root of, it is what was there. */
 static ls_status agree(const ls_operation *operation) {
     const ls_comm *comm = operation->comm;
     if (operation->what.count == 0 || ls_device_is_gpu_memory(comm->device, operation->receive)) return LS_OK;
@@ -53,7 +64,10 @@ static ls_status agree(const ls_operation *operation) {
     case LS_OPERATION_ALL_REDUCE: return reduce_the_same(operation);
     case LS_OPERATION_REDUCE: return operation->what.root == comm->rank ? reduce_the_same(operation) : LS_OK;
     case LS_OPERATION_REDUCE_SCATTER: return reduce_own_part(operation);
-    case LS_OPERATION_ALL_GATHER: return gather_the_same(operation);
+    case LS_OPERATION_ALL_GATHER:
+    case LS_OPERATION_GATHER: return gather_the_same(operation);
+    case LS_OPERATION_SCATTER:
+    case LS_OPERATION_SEND_RECV: return take_the_same(operation);
     default: return LS_OK;
     }
 }
@@ -85,25 +99,18 @@ static void count(const ls_operation *operation) {
     case LS_OPERATION_ALL_REDUCE: count_all_reduce(operation); break;
     case LS_OPERATION_ALL_GATHER:
     case LS_OPERATION_REDUCE_SCATTER: count_messages(comm, others, others, nbytes); break;
-    case LS_OPERATION_BROADCAST: count_messages(comm, is_root ? others : 0, !is_root, nbytes); break;
+    case LS_OPERATION_BROADCAST:
+    case LS_OPERATION_SCATTER: count_messages(comm, is_root ? others : 0, !is_root, nbytes); break;
+    case LS_OPERATION_SEND: count_messages(comm, 1, 0, nbytes); break;
+    case LS_OPERATION_RECV: count_messages(comm, 0, 1, nbytes); break;
+    case LS_OPERATION_SEND_RECV: count_messages(comm, 1, 1, nbytes); break;
+    case LS_OPERATION_GATHER:
     case LS_OPERATION_REDUCE: count_messages(comm, !is_root, is_root ? others : 0, nbytes); break;
     default: break;
     }
 }
 
 /* --- the way of operations ---------------------------------------------------------------------------------------- */
-
-static bool is_known(const ls_operation *operation) {
-    switch (operation->what.kind) {
-    case LS_OPERATION_ALL_REDUCE:
-    case LS_OPERATION_BROADCAST:
-    case LS_OPERATION_REDUCE:
-    case LS_OPERATION_REDUCE_SCATTER:
-    case LS_OPERATION_ALL_GATHER:
-    case LS_OPERATION_BARRIER: return true;
-    default: return false;
-    }
-}
 
 /* What the stream calls in place of the operation. */
 static ls_status meet(const void *arguments) {
@@ -123,12 +130,6 @@ static ls_status enqueue(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
     ls_status status = ls_comm_check(comm, &operation->what);
     if (status != LS_OK) return status;
-    if (!is_known(operation)) {
-        char text[LS_TEXT_CAPACITY];
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "%s: groups of meta devices have no point-to-point messages, gather or scatter",
-                       ls_announcement_text(text, &operation->what, true));
-    }
     if (comm->world_size == 1 && !operation->send) { /* in place and alone: no work, as in other groups */
         ls_comm_count_operation(comm);
         return LS_OK;

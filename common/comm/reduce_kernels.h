@@ -6,7 +6,7 @@
 
 /* Writes input[0] op input[1] op ... op input[ninputs - 1], evaluated from the left, element by element, to each of the
  * outputs. An output may be one of the inputs (the same address); other overlaps are not allowed. ninputs >= 1.
- *   fp32         IEEE additions in that order
+ *   fp32, fp64   IEEE additions in that order
  *   fp16, bf16   accumulated in fp32, rounded once to nearest even
  *   int32, int64 sums wrap modulo 2^32, 2^64
  *   min, max     NaN if any input is NaN */

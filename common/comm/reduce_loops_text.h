@@ -12,6 +12,9 @@
 LS_ACCUMULATE(sum_fp32, float, LS_SUM_FLOAT)
 LS_ACCUMULATE(min_fp32, float, LS_MIN_FLOAT)
 LS_ACCUMULATE(max_fp32, float, LS_MAX_FLOAT)
+LS_ACCUMULATE(sum_fp64, double, LS_SUM_FLOAT)
+LS_ACCUMULATE(min_fp64, double, LS_MIN_FLOAT)
+LS_ACCUMULATE(max_fp64, double, LS_MAX_FLOAT)
 LS_ACCUMULATE(sum_int32, int32_t, LS_SUM_INT32)
 LS_ACCUMULATE(min_int32, int32_t, LS_MIN_INT)
 LS_ACCUMULATE(max_int32, int32_t, LS_MAX_INT)
@@ -54,6 +57,7 @@ static const ls_reduce_loops LS_NAME(loops)[LS_DTYPE_COUNT] = {
     [LS_BF16] = {LS_NAME(widen_bf16), LS_NAME(narrow_bf16), {LS_NAME(sum_bf16), LS_NAME(min_bf16), LS_NAME(max_bf16)}},
     [LS_INT32] = {copy_4, NULL, {LS_NAME(sum_int32), LS_NAME(min_int32), LS_NAME(max_int32)}},
     [LS_INT64] = {copy_8, NULL, {LS_NAME(sum_int64), LS_NAME(min_int64), LS_NAME(max_int64)}},
+    [LS_FP64] = {copy_8, NULL, {LS_NAME(sum_fp64), LS_NAME(min_fp64), LS_NAME(max_fp64)}},
 };
 
 #undef LS_ACCUMULATE

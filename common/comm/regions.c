@@ -24,8 +24,8 @@ ls_status ls_region_fill_private(ls_comm *comm, ls_region *region) {
     void *memory =
         mmap(NULL, region->stride_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes: %s", comm->rank, region->stride_bytes,
-                       strerror(errno));
+        return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes: %s", ls_job_rank(comm, comm->rank),
+                       region->stride_bytes, strerror(errno));
     region->memory = region->seen = memory;
     region->seen_bytes = region->stride_bytes;
     return LS_OK;
@@ -52,7 +52,7 @@ static ls_status vote(ls_comm *comm, ls_status mine) {
     for (int r = 0; r < comm->world_size; r++) {
         ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
         if (theirs != LS_OK)
-            return ls_fail(theirs, "rank %d could not allocate its part of the shared memory: %s", r,
+            return ls_fail(theirs, "rank %d could not allocate its part of the shared memory: %s", ls_job_rank(comm, r),
                            ls_status_text(theirs));
     }
     return LS_OK;

@@ -22,6 +22,7 @@ size_t ls_control_nbytes(int world_size) {
 void ls_segment_attach(ls_comm *comm, void *base) {
     comm->base = base;
     comm->segment = base;
+    if (!comm->broken) comm->broken = &comm->segment->broken;
     comm->arrivals = (ls_arrival *)(void *)(comm->base + arrivals_offset(comm->world_size));
     comm->control_nbytes = ls_control_nbytes(comm->world_size);
 }

@@ -30,6 +30,7 @@
     X(SCATTER, "scatter", true, "from")                                                                                \
     X(SEND, "send", true, "to")                                                                                        \
     X(RECV, "recv", true, "from")                                                                                      \
+    X(SEND_RECV, "send_recv", true, "with")                                                                            \
     X(BARRIER, "barrier", false, NULL)                                                                                 \
     X(JOIN, "joining the group", false, NULL)                                                                          \
     X(ALLOC, "alloc_shared", true, NULL)                                                                               \
@@ -49,7 +50,8 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 /* What a rank is about to do. Ranks that meet compare everything but the offset. */
 typedef struct ls_announcement {
     uint64_t sequence, count;      /* ALLOC: count is bytes */
-    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares */
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares;
+                                    * SEND_RECV, until it runs: the sequence of what is received */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;
 
@@ -100,16 +102,17 @@ typedef struct ls_mailbox {
 
 typedef enum ls_broken_state { LS_INTACT, LS_BREAKING, LS_BROKEN } ls_broken_state;
 
+/* Why the group is broken: written once, by the rank that moves state from INTACT to BREAKING; read once it is BROKEN. */
+typedef struct ls_broken {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t state;
+    int32_t status, rank; /* the rank that broke it: the job's */
+    char reason[LS_REASON_CAPACITY];
+} ls_broken;
+
 /* The group's memory begins with this; all zero when the group begins. */
 typedef struct ls_segment {
     _Atomic int32_t endpoints; /* threads: those that have not been destroyed; the last one frees the memory */
-    /* why the group is broken: written once, by the rank that moves state from INTACT to BREAKING; read once it is
-     * BROKEN */
-    struct {
-        alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t state;
-        int32_t status, rank;
-        char reason[LS_REASON_CAPACITY];
-    } broken;
+    ls_broken broken;          /* unused in a group that shares its job's */
     /* wakes those who sleep until all have come to a step; its value says nothing */
     struct {
         alignas(LS_CACHE_LINE_BYTES) ls_flag bell;
@@ -119,12 +122,12 @@ typedef struct ls_segment {
 
 /* Whether an operation is between two ranks, what.root being the other one. */
 static inline bool ls_is_point_to_point(const ls_announcement *what) {
-    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV;
+    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV || what->kind == LS_OPERATION_SEND_RECV;
 }
 
 size_t ls_control_nbytes(int world_size);
 
-/* Fills comm->base, ->segment, ->arrivals and ->control_nbytes: the control area begins at `base`. */
+/* Fills comm->base, ->segment, ->arrivals, ->control_nbytes and, unless it is the job's, ->broken: the control area begins at `base`. */
 void ls_segment_attach(ls_comm *comm, void *base);
 ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
 ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step);

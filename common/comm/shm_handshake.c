@@ -56,8 +56,8 @@ static socklen_t abstract_address(struct sockaddr_un *address, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static void key_of(char *key, size_t capacity, const ls_comm_options *options) {
-    snprintf(key, capacity, "%s/shm/rank0", options->group ? options->group : "group0");
+static void key_of(char *key, size_t capacity, const ls_comm *comm, const ls_comm_options *options) {
+    snprintf(key, capacity, "%s/shm/rank%d", options->group ? options->group : "group0", comm->first);
 }
 
 static struct hello own_hello(const ls_comm *comm) {
@@ -85,7 +85,7 @@ static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *l
     if (*listener >= 0 && bind(*listener, (struct sockaddr *)&address, nbytes) == 0 &&
         listen(*listener, comm->world_size) == 0)
         return LS_OK;
-    return ls_fail(LS_ERR_SYSTEM, "rank 0 cannot listen for the other ranks: %s", strerror(errno));
+    return ls_fail(LS_ERR_SYSTEM, "rank %d cannot listen for the other ranks: %s", comm->first, strerror(errno));
 }
 
 static bool send_answer(int connection, const struct answer *answer, int fd) {
@@ -109,31 +109,32 @@ static bool send_answer(int connection, const struct answer *answer, int fd) {
 }
 
 /* What is wrong with a caller: the text of the answer, empty if nothing. */
-static void judge(const struct hello *mine, const struct hello *theirs, const bool *served, char *text,
-                  size_t capacity) {
+static void judge(const ls_comm *comm, const struct hello *theirs, const bool *served, char *text, size_t capacity) {
+    const struct hello hello = own_hello(comm), *mine = &hello;
+    int caller = ls_job_rank(comm, theirs->rank);
     text[0] = '\0';
     if (theirs->segment_nbytes != mine->segment_nbytes) {
         snprintf(text, capacity, "the ranks run different builds of this program");
     } else if (theirs->world_size != mine->world_size) {
-        snprintf(text, capacity, "rank %d counts %d ranks, rank 0 counts %d", theirs->rank, theirs->world_size,
+        snprintf(text, capacity, "rank %d counts %d ranks, rank %d counts %d", caller, theirs->world_size, comm->first,
                  mine->world_size);
     } else if (theirs->rank <= 0 || theirs->rank >= mine->world_size || served[theirs->rank]) {
-        snprintf(text, capacity, "two processes claim to be rank %d", theirs->rank);
+        snprintf(text, capacity, "two processes claim to be rank %d", caller);
     } else if (strncmp(theirs->allreduce, mine->allreduce, sizeof mine->allreduce) != 0) {
-        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank 0 uses %s", theirs->rank,
-                 (int)sizeof theirs->allreduce - 1, theirs->allreduce, mine->allreduce);
+        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank %d uses %s", caller,
+                 (int)sizeof theirs->allreduce - 1, theirs->allreduce, comm->first, mine->allreduce);
     }
 }
 
 /* Serves one caller. Strangers, and callers that say nothing sensible, are dropped: they are not part of the group. */
 static ls_status serve(ls_comm *comm, int connection, bool *served, double until_us) {
-    struct hello mine = own_hello(comm), theirs;
+    struct hello theirs;
     struct answer answer = {.status = LS_OK};
     set_deadline(connection, left_us(until_us) / 2); /* leave time for those behind it */
     if (!ls_peer_is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
         theirs.magic != LS_HELLO_MAGIC)
         return LS_OK;
-    judge(&mine, &theirs, served, answer.text, sizeof answer.text);
+    judge(comm, &theirs, served, answer.text, sizeof answer.text);
     if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
     bool answered = send_answer(connection, &answer, comm->fd);
     if (answer.status != LS_OK)
@@ -153,12 +154,12 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
         if (left_us(until_us) <= 0) {
             char ranks[LS_RANKS_TEXT_CAPACITY];
             return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL, "%s of %d did not join the group within %g s",
-                                 ls_ranks_text(ranks, missing, comm->world_size), comm->world_size, comm->timeout_s);
+                                 ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
         set_deadline(listener, left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return ls_fail(LS_ERR_SYSTEM, "rank 0 cannot accept the other ranks: %s", strerror(errno));
+            return ls_fail(LS_ERR_SYSTEM, "rank %d cannot accept the other ranks: %s", comm->first, strerror(errno));
         if (connection < 0) continue;
         ls_status status = serve(comm, connection, served, until_us);
         close(connection);
@@ -169,7 +170,7 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us) {
     char name[LS_NAME_BYTES], key[128];
     int listener = -1;
-    key_of(key, sizeof key, options);
+    key_of(key, sizeof key, comm, options);
     ls_status status = make_file(comm);
     if (status == LS_OK) status = listen_on(comm, name, &listener);
     const ls_bootstrap *bootstrap = options->bootstrap;
@@ -184,21 +185,22 @@ ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, doubl
 static ls_status connect_to(const ls_comm *comm, int connection, const char *name, double until_us) {
     struct sockaddr_un address;
     socklen_t nbytes = abstract_address(&address, name);
-    int result;
+    int result, self = ls_job_rank(comm, comm->rank);
     do {
         set_deadline(connection, left_us(until_us));
         result = connect(connection, (struct sockaddr *)&address, nbytes);
     } while (result != 0 && errno == EINTR && left_us(until_us) > 0);
     if (result != 0 && (errno == EAGAIN || errno == EINTR))
-        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank 0 did not accept the connection within %g s", comm->rank,
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not accept the connection within %g s", self, comm->first,
                        comm->timeout_s);
     if (result != 0)
-        return ls_fail(LS_ERR_PEER,
-                       "rank %d cannot reach rank 0, which has given up, has died, or runs on another machine (a group "
-                       "is of one machine): %s",
-                       comm->rank, strerror(errno));
+        return ls_fail(
+            LS_ERR_PEER,
+            "rank %d cannot reach rank %d, which has given up, has died, or runs on another machine (a group "
+            "is of one machine): %s",
+            self, comm->first, strerror(errno));
     if (!ls_peer_is_own_user(connection))
-        return ls_fail(LS_ERR_PEER, "the process that poses as rank 0 belongs to another user");
+        return ls_fail(LS_ERR_PEER, "the process that poses as rank %d belongs to another user", comm->first);
     return LS_OK;
 }
 
@@ -220,6 +222,7 @@ static ls_status receive_answer(const ls_comm *comm, int connection, double unti
     struct answer answer;
     struct iovec data = {.iov_base = &answer, .iov_len = sizeof answer};
     ssize_t nbytes;
+    int self = ls_job_rank(comm, comm->rank);
     struct msghdr message;
     do {
         message = (struct msghdr){
@@ -228,14 +231,15 @@ static ls_status receive_answer(const ls_comm *comm, int connection, double unti
         nbytes = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
     } while (nbytes < 0 && errno == EINTR && left_us(until_us) > 0);
     if (nbytes < 0 && (errno == EAGAIN || errno == EINTR))
-        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank 0 did not answer within %g s", comm->rank, comm->timeout_s);
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not answer within %g s", self, comm->first,
+                       comm->timeout_s);
     if (nbytes != (ssize_t)sizeof answer)
-        return ls_fail(LS_ERR_PEER, "rank %d: rank 0 gave up or died while the group formed", comm->rank);
+        return ls_fail(LS_ERR_PEER, "rank %d: rank %d gave up or died while the group formed", self, comm->first);
     *fd = descriptor_in(&message);
     if (answer.status == LS_OK && *fd >= 0) return LS_OK;
     if (answer.status == LS_OK)
         return ls_fail(LS_ERR_SYSTEM, "rank %d got no descriptor of the group's memory: has it too many open files?",
-                       comm->rank);
+                       self);
     answer.text[sizeof answer.text - 1] = '\0';
     return ls_fail(LS_ERR_INVALID, "cannot form the group: %s", answer.text);
 }
@@ -243,7 +247,7 @@ static ls_status receive_answer(const ls_comm *comm, int connection, double unti
 ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us) {
     char name[LS_NAME_BYTES], key[128];
     size_t nbytes = 0;
-    key_of(key, sizeof key, options);
+    key_of(key, sizeof key, comm, options);
     const ls_bootstrap *bootstrap = options->bootstrap;
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
     if (status != LS_OK) return status;

@@ -120,8 +120,8 @@ ls_status ls_shm_fill(ls_comm *comm, ls_region *region) {
     region->seen = window->base + (region->offset - window->offset);
     region->seen_bytes = region_nbytes(comm, region);
     if (!allocated || mprotect(region->seen, region->seen_bytes, PROT_READ | PROT_WRITE) != 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes of shared memory: %s", comm->rank,
-                       region->stride_bytes, strerror(errno));
+        return ls_fail(LS_ERR_NO_MEMORY, "rank %d cannot allocate %zu bytes of shared memory: %s",
+                       ls_job_rank(comm, comm->rank), region->stride_bytes, strerror(errno));
     region->memory = region->seen + (size_t)comm->rank * region->stride_bytes;
     return LS_OK;
 }

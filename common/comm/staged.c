@@ -40,6 +40,7 @@ static struct journey journey_of(const ls_operation *operation) {
     case LS_OPERATION_SCATTER: return (struct journey){root ? whole : 0, part};
     case LS_OPERATION_SEND: return (struct journey){part, 0};
     case LS_OPERATION_RECV: return (struct journey){0, part};
+    case LS_OPERATION_SEND_RECV: return (struct journey){part, part};
     default: return (struct journey){0};
     }
 }
@@ -58,7 +59,7 @@ static ls_status grow(ls_comm *comm, ls_stream *stream, size_t nbytes) {
     *staged = (struct staged){.memory = failed ? NULL : memory, .capacity_bytes = failed ? 0 : capacity_bytes};
     if (failed)
         return ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "rank %d has no memory to stage %zu bytes of a GPU's",
-                             comm->rank, nbytes);
+                             ls_job_rank(comm, comm->rank), nbytes);
     ls_device_pin_host(comm->device, memory, capacity_bytes);
     return LS_OK;
 }

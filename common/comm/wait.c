@@ -44,44 +44,42 @@ static void remember(ls_comm *comm, ls_status status) {
 
 /* False: somebody has told them before. */
 static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
-    if (!comm->segment) return true;
+    if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
-    if (!atomic_compare_exchange_strong(&comm->segment->broken.state, &intact, LS_BREAKING)) {
+    if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
         /* it may still be writing its reason; the count bounds what a rank that died there costs */
-        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->segment->broken.state) == LS_BREAKING; i++) {
+        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++) {
             nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
         }
         return false;
     }
-    comm->segment->broken.status = (int32_t)status;
-    comm->segment->broken.rank = comm->rank;
-    snprintf(comm->segment->broken.reason, sizeof comm->segment->broken.reason, "%s", reason);
-    atomic_store(&comm->segment->broken.state, LS_BROKEN);
+    comm->broken->status = (int32_t)status;
+    comm->broken->rank = ls_job_rank(comm, comm->rank);
+    snprintf(comm->broken->reason, sizeof comm->broken->reason, "%s", reason);
+    atomic_store(&comm->broken->state, LS_BROKEN);
     return true;
 }
 
 /* From then on the reason is there, and does not change any more. A rank that died while it wrote one is noticed as
  * dead. */
-bool ls_comm_is_broken(const ls_comm *comm) {
-    return comm->segment && atomic_load(&comm->segment->broken.state) == LS_BROKEN;
-}
+bool ls_comm_is_broken(const ls_comm *comm) { return comm->broken && atomic_load(&comm->broken->state) == LS_BROKEN; }
 
 /* Somebody broke the group while this rank was at `what` (NULL: at nothing that has a name), or before it. */
 static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     char text[LS_TEXT_CAPACITY];
-    const char *at = what ? ls_announcement_text(text, what, true) : "", *colon = what ? ": " : "";
-    ls_status status = ls_comm_is_broken(comm) ? (ls_status)comm->segment->broken.status : LS_ERR_PEER;
+    const char *at = what ? ls_announcement_text(comm, text, what, true) : "", *colon = what ? ": " : "";
+    ls_status status = ls_comm_is_broken(comm) ? (ls_status)comm->broken->status : LS_ERR_PEER;
     remember(comm, status);
     if (!ls_comm_is_broken(comm))
         return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
-    return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->segment->broken.rank,
-                   LS_REASON_CAPACITY - 1, comm->segment->broken.reason);
+    return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
+                   comm->broken->reason);
 }
 
 /* Whoever comes second to the same reason says it in the same words. Any other reason is not the one that broke the
  * group: what this rank has found may be a consequence. */
 static bool is_known_reason(const ls_comm *comm, const char *reason) {
-    return !ls_comm_is_broken(comm) || strncmp(comm->segment->broken.reason, reason, LS_REASON_CAPACITY - 1) == 0;
+    return !ls_comm_is_broken(comm) || strncmp(comm->broken->reason, reason, LS_REASON_CAPACITY - 1) == 0;
 }
 
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...) {
@@ -90,7 +88,7 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     va_list arguments;
     if (what) {
         char text[LS_TEXT_CAPACITY];
-        used = snprintf(reason, sizeof reason, "%s: ", ls_announcement_text(text, what, true));
+        used = snprintf(reason, sizeof reason, "%s: ", ls_announcement_text(comm, text, what, true));
     }
     va_start(arguments, format);
     if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
@@ -109,7 +107,7 @@ bool ls_comm_abort(ls_comm *comm, const char *reason) {
 /* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
 
 static bool somebody_inside(const ls_comm *comm) {
-    if (atomic_load(&comm->segment->broken.state) == LS_BREAKING) return true; /* not yet visible to who enters */
+    if (atomic_load(&comm->broken->state) == LS_BREAKING) return true; /* not yet visible to who enters */
     for (int r = 0; r < comm->world_size; r++)
         if (atomic_load(&comm->segment->slot[r].inside)) return true;
     return false;
@@ -134,9 +132,9 @@ void ls_comm_leave(ls_comm *comm, ls_status status) {
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
     ls_status failure = (ls_status)atomic_load_explicit(&comm->failure, memory_order_relaxed);
     if (failure == LS_OK && !ls_comm_is_broken(comm)) return LS_OK;
-    if (comm->segment) return report_broken(comm, what);
+    if (comm->broken) return report_broken(comm, what);
     char text[LS_TEXT_CAPACITY];
-    return ls_fail(failure, "%s: the group has been aborted", ls_announcement_text(text, what, true));
+    return ls_fail(failure, "%s: the group has been aborted", ls_announcement_text(comm, text, what, true));
 }
 
 /* --- who is missing ----------------------------------------------------------------------------------------------- */
@@ -246,14 +244,14 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
         /* Whoever left after a failure has said why before, though perhaps not yet when this function began. */
         if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
-        return ls_comm_break(comm, LS_ERR_PEER, wait->what, "%s %s", ls_ranks_text(ranks, missing, comm->world_size),
+        return ls_comm_break(comm, LS_ERR_PEER, wait->what, "%s %s", ls_comm_ranks_text(ranks, missing, comm),
                              died ? "died" : "left the group without taking part");
     }
     if (ls_now_us() < until_us) return LS_OK;
     if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
-                         ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
+                         ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
 }
 
 ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
@@ -327,9 +325,10 @@ ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announce
         if (same_operation(first, other)) continue;
         char text[LS_TEXT_CAPACITY], first_text[LS_TEXT_CAPACITY];
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d runs %s, rank 0 runs %s; all must enqueue the same "
+                             "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
                              "operations in the same order",
-                             r, ls_announcement_text(text, other, true), ls_announcement_text(first_text, first, true));
+                             ls_job_rank(comm, r), ls_announcement_text(comm, text, other, true), comm->first,
+                             ls_announcement_text(comm, first_text, first, true));
     }
     return LS_OK;
 }

@@ -58,6 +58,7 @@ static inline const char *ls_chrome_prefix(const struct ls_task *task) {
 
 /* Kineto's names of element types. X(ours, theirs) */
 #define LS_CHROME_DTYPE_MAP(X)                                                                                         \
-    X("fp32", "Float") X("fp16", "Half") X("bf16", "BFloat16") X("int32", "Int") X("int64", "Long")
+    X("fp32", "Float")                                                                                                 \
+    X("fp16", "Half") X("bf16", "BFloat16") X("int32", "Int") X("int64", "Long") X("fp64", "Double")
 
 #endif

@@ -288,9 +288,9 @@ TEST(every_half_survives_the_round_trip) {
 }
 
 TEST(element_types) {
-    static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64"};
-    static const size_t nbytes[] = {4, 2, 2, 4, 8};
-    assert_int_equal(LS_DTYPE_COUNT, 5);
+    static const char *const names[] = {"fp32", "fp16", "bf16", "int32", "int64", "fp64"};
+    static const size_t nbytes[] = {4, 2, 2, 4, 8, 8};
+    assert_int_equal(LS_DTYPE_COUNT, 6);
     for (int t = 0; t < LS_DTYPE_COUNT; t++) {
         assert_string_equal(ls_dtype_name((ls_dtype)t), names[t]);
         assert_int_equal(ls_dtype_nbytes((ls_dtype)t), nbytes[t]);

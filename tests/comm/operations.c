@@ -148,7 +148,9 @@ static void check_barrier(const struct problem *p) {
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
 }
 
-/* To the right, from the left; odd ranks receive first, so that no two wait for one another. */
+static int partner_of(const struct rank *rank) { return (rank->rank ^ 1) < rank->world_size ? rank->rank ^ 1 : -1; }
+
+/* To the right, from the left; odd ranks receive first, so that no two wait for one another. Then both ways at once. */
 static void check_ring(const struct problem *p) {
     struct rank *rank = p->rank;
     int world = rank->world_size, right = (rank->rank + 1) % world, left = (rank->rank + world - 1) % world;
@@ -162,6 +164,12 @@ static void check_ring(const struct problem *p) {
     }
     check_values(p, receive, left, 0, p->count);
     check_values(p, send, rank->rank, 0, p->count);
+    int partner = partner_of(rank);
+    if (partner >= 0) {
+        CHECK(done(p, ls_comm_send_recv(rank->comm, rank->stream, given(p, send), given(p, receive), p->count, p->dtype,
+                                        partner)));
+        check_values(p, receive, partner, 0, p->count);
+    }
     check_guards(rank, receive, p->nbytes);
     check_guards(rank, send, p->nbytes);
 }
@@ -302,7 +310,7 @@ static void run_on_gpu(const struct operation *operation, const struct problem *
     ls_comm_traffic_read(rank->comm, &before);
     operation->check(p);
     ls_comm_traffic_read(rank->comm, &after);
-    uint64_t calls = !operation->for_gpus ? 1 : rank->world_size > 1 ? 2 : 0;
+    uint64_t pairs = rank->world_size == 1 ? 0 : partner_of(rank) >= 0 ? 3 : 2, calls = operation->for_gpus ? pairs : 1;
     CHECK(after.operations - before.operations == calls);
     if (strcmp(ls_comm_backend(rank->comm), "nccl") == 0) CHECK(after.sent_bytes == 0 && after.received_messages == 0);
 }

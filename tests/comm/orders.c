@@ -20,23 +20,17 @@ typedef union element element;
 
 static bool is_whole(const struct values *v) { return v->dtype == LS_INT32 || v->dtype == LS_INT64; }
 
-/* Two floats' sum in double is exact or rounds to the same float (as double has more than twice the bits). */
-static double reduce_real(double a, double b, ls_reduce_op op) {
-    if (op == LS_REDUCE_SUM) return (double)(float)(a + b);
-    return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
-}
-
 static int64_t reduce_whole(int64_t a, int64_t b, ls_reduce_op op) {
     if (op == LS_REDUCE_SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
     return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
 
-/* From the left in fp32 (or the integer type), rounded to the type at the end. */
+/* From the left in fp32 (or the integer type, or fp64), rounded to the type at the end. */
 static element reduce(const struct values *v, const element *in, int count) {
     element result = in[0];
     for (int i = 1; i < count; i++) {
         if (is_whole(v)) result.whole = reduce_whole(result.whole, in[i].whole, v->op);
-        if (!is_whole(v)) result.real = reduce_real(result.real, in[i].real, v->op);
+        if (!is_whole(v)) result.real = reduce_real(result.real, in[i].real, v->dtype, v->op);
     }
     int64_t rounded;
     if (is_whole(v)) {

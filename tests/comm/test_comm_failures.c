@@ -1,8 +1,6 @@
 /* What a group of processes does when ranks die, stop, stay away or do not fit together: every survivor ends in time
  * with a message that names them, and nothing is left behind. */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -18,6 +15,7 @@
 #include "common/comm/comm_internal.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/comm/leftovers.h"
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 1.0
@@ -25,10 +23,6 @@
 #define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define RANKS 3
 #define SHARED_BYTES 400000
-
-static void sleep_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
 
 static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
 
@@ -280,66 +274,4 @@ TEST(test_limited_space) {
 
 /* --- what is left ------------------------------------------------------------------------------------------------- */
 
-#define NAMES_CAPACITY 16384
-
-static int descriptors(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    int count = 0;
-    while (readdir(folder)) count++;
-    closedir(folder);
-    return count;
-}
-
-static void add_name(char *names, const char *name) {
-    size_t used = strlen(names);
-    snprintf(names + used, NAMES_CAPACITY - used, "/%s/\n", name);
-}
-
-/* The machine's groups that are being formed, and its shared memory that has a name; a line each. */
-static void list_names(char names[NAMES_CAPACITY]) {
-    char line[512];
-    names[0] = '\0';
-    FILE *sockets = fopen("/proc/net/unix", "r");
-    while (sockets && fgets(line, sizeof line, sockets)) {
-        char *name = strstr(line, "@lockstep-");
-        if (name) add_name(names, strtok(name, "\n"));
-    }
-    if (sockets) fclose(sockets);
-    DIR *folder = opendir("/dev/shm");
-    for (struct dirent *entry; folder && (entry = readdir(folder));) add_name(names, entry->d_name);
-    if (folder) closedir(folder);
-}
-
-static char names_before[NAMES_CAPACITY];
-static int descriptors_before;
-
-/* Whether something is there that was there at `first` already, and is not older than the tests. */
-static bool is_left(char *first) {
-    static char now[NAMES_CAPACITY];
-    bool left = false;
-    list_names(now);
-    for (char *name = first, *end; (end = strchr(name, '\n')); name = end + 1) {
-        *end = '\0';
-        left = left || (strstr(now, name) && !strstr(names_before, name));
-        *end = '\n';
-    }
-    return left;
-}
-
-/* What other programs of this machine have there goes by itself. */
-TEST(test_nothing_left) {
-    static char first[NAMES_CAPACITY];
-    list_names(first);
-    for (int i = 0; i < 600 && is_left(first); i++) sleep_ms(50);
-    if (is_left(first)) fail_msg("left behind, among: %s", first);
-    assert_int_equal(descriptors(), descriptors_before);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    assert_int_equal(errno, ECHILD);
-}
-
-int main(void) {
-    list_names(names_before);
-    descriptors_before = descriptors();
-    return run_added_tests();
-}
+LEFTOVERS_MAIN

@@ -4,7 +4,7 @@
 
 #include "common/base/probe.h"
 #include "common/comm/allreduce.h"
-#include "common/comm/comm.h"
+#include "common/comm/mesh.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
@@ -133,17 +133,64 @@ TEST(a_meeting_is_recorded_with_its_number) {
     close_group();
 }
 
-TEST_IN(scratch, what_a_training_step_has_no_use_for_is_refused) {
+TEST(messages_between_two_and_from_and_to_a_root_are_counted) {
+    for (int rank = 0; rank < 2; rank++) {
+        open_group(rank, W, NULL);
+        int32_t mine = 7, all[W] = {0}, parts[W], other = 5;
+        for (int r = 0; r < W; r++) parts[r] = 10 + r;
+        assert_int_equal(ls_comm_gather(comm, stream, &mine, all, 1, LS_INT32, 0), LS_OK);
+        for (int r = 0; r < W; r++) assert_int_equal(all[r], rank == 0 ? 7 : 0);
+        assert_int_equal(ls_comm_scatter(comm, stream, parts, &mine, 1, LS_INT32, 1), LS_OK);
+        assert_int_equal(mine, rank == 1 ? 11 : 7);
+        assert_int_equal(ls_comm_send(comm, stream, &mine, 1, LS_INT32, 1 - rank), LS_OK);
+        assert_int_equal(ls_comm_recv(comm, stream, &other, 1, LS_INT32, 1 - rank), LS_OK);
+        assert_int_equal(other, 5);
+        assert_int_equal(ls_comm_send_recv(comm, stream, &mine, &other, 1, LS_INT32, 1 - rank), LS_OK);
+        assert_int_equal(other, mine);
+        ls_comm_traffic traffic;
+        ls_comm_traffic_read(comm, &traffic);
+        assert_int_equal(traffic.operations, 5);
+        assert_int_equal(traffic.sent_messages, (rank == 0 ? 0 : 1 + W - 1) + 2);
+        assert_int_equal(traffic.received_bytes, 4 * ((rank == 0 ? W - 1 + 1 : 0) + 2));
+        close_group();
+    }
+}
+
+TEST(a_mesh_has_one_rank_of_each_axis) {
+    const int sizes[LS_MESH_AXES] = {2, 4, 3};
+    ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1};
+    ls_comm_options job = {.rank = 13, .world_size = 24, .timeout_s = 1};
+    ls_mesh mesh;
+    assert_int_equal(ls_device_open(&device, &options), LS_OK);
+    assert_int_equal(ls_mesh_create_meta(&mesh, sizes, &job, device), LS_OK);
+    stream = ls_device_stream(device, LS_STREAM_COMM);
+    const int places[LS_MESH_AXES] = {1, 2, 1}; /* 13 = 1 + 2 * (2 + 4 * 1) */
+    for (int a = 0; a < LS_MESH_AXES; a++) {
+        double ranks = 1;
+        assert_int_equal(ls_comm_rank(mesh.axis[a]), places[a]);
+        assert_int_equal(ls_comm_all_reduce(mesh.axis[a], stream, &ranks, 1, LS_FP64, LS_REDUCE_SUM), LS_OK);
+        assert_true(ranks == sizes[a]);
+    }
+    ls_mesh_destroy(&mesh);
+    ls_device_close(device);
+}
+
+TEST_IN(scratch, a_mesh_has_a_place_for_each_rank_and_no_other) {
+    const int sizes[][LS_MESH_AXES] = {{2, 2, 3}, {2, 0, 4}, {-2, -2, 2}, {64, 64, 1}};
+    ls_comm_options job = {.world_size = 8, .timeout_s = 1};
+    ls_mesh mesh;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        assert_int_equal(ls_mesh_create_shm(&mesh, sizes[i], &job), LS_ERR_INVALID);
+        assert_null(mesh.job);
+        scratch_expect_error("rank 0 of 8 has no place in a mesh of", "(tensor x data x pipeline)");
+    }
+}
+
+TEST_IN(scratch, an_aborted_group_runs_nothing_any_more) {
     open_group(0, W, NULL);
-    float values[W] = {0};
-    float all[W];
-    assert_int_equal(ls_comm_gather(comm, stream, values, all, 1, LS_FP32, 0), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("gather", "groups of meta devices have no point-to-point messages");
-    assert_int_equal(ls_comm_send(comm, stream, values, 1, LS_FP32, 1), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("send", "groups of meta devices have no point-to-point messages");
-    assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_OK);
+    float value = 0;
     assert_true(ls_comm_abort(comm, "the test wants it"));
-    assert_int_equal(ls_comm_all_reduce(comm, stream, values, 1, LS_FP32, LS_REDUCE_SUM), LS_ERR_PEER);
+    assert_int_equal(ls_comm_all_reduce(comm, stream, &value, 1, LS_FP32, LS_REDUCE_SUM), LS_ERR_PEER);
     scratch_expect_error("the group has been aborted", NULL);
     close_group();
 }

@@ -104,8 +104,8 @@ static void fill_input(int input, ls_dtype dtype) {
     }
 }
 
-static double reduce_two(double a, double b, ls_reduce_op op) {
-    if (op == LS_REDUCE_SUM) return (double)(float)(a + b);
+static double reduce_two(double a, double b, ls_dtype dtype, ls_reduce_op op) {
+    if (op == LS_REDUCE_SUM) return reduce_real(a, b, dtype, op);
     if (isnan(a) || isnan(b)) return (double)NAN;
     return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
@@ -136,7 +136,8 @@ static bool is_reduced(const char *got, ls_dtype dtype, ls_reduce_op op, int nin
         return memcmp(got, expected, nbytes) == 0;
     }
     double result = value_get(at(&originals[0], dtype), dtype, i);
-    for (int k = 1; k < ninputs; k++) result = reduce_two(result, value_get(at(&originals[k], dtype), dtype, i), op);
+    for (int k = 1; k < ninputs; k++)
+        result = reduce_two(result, value_get(at(&originals[k], dtype), dtype, i), dtype, op);
     value_set(expected, dtype, 0, result);
     if (isnan(result)) return isnan(value_get(got, dtype, 0));
     return memcmp(got, expected, nbytes) == 0;

@@ -1,4 +1,5 @@
 /* Point to point: results, order, and traffic, on every back-end. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/comm/comm_internal.h"
@@ -55,6 +56,25 @@ static void exchange(struct rank *rank, struct buffers *b, struct message m) {
     CHECK(memcmp(&traffic, &expected, sizeof traffic) == 0);
 }
 
+/* The same as one operation: what one of the two stages, the other may have in shared memory. */
+static void exchange_at_once(struct rank *rank, struct buffers *b, struct message m) {
+    int peer = rank->rank ^ 1;
+    struct ls_comm_traffic expected, traffic;
+    ls_comm_traffic_read(rank->comm, &expected);
+    char *send = guarded(rank, b, m.place, m.nbytes), *receive = guarded_second(rank, b, m.nbytes);
+    fill_values(send, m.dtype, rank->rank, (size_t)peer, m.count);
+    CHECK(ls_comm_send_recv(rank->comm, rank->stream, send, receive, m.count, m.dtype, peer) == LS_OK);
+    fill_values(b->expected, m.dtype, peer, (size_t)rank->rank, m.count);
+    CHECK(memcmp(receive, b->expected, m.nbytes) == 0);
+    check_guards(rank, send, m.nbytes);
+    check_guards(rank, receive, m.nbytes);
+    expected.operations++;
+    count_message(rank, &expected.sent_messages, &expected.sent_bytes, m.nbytes, !is_shared(m.place, rank->rank));
+    count_message(rank, &expected.received_messages, &expected.received_bytes, m.nbytes, !is_shared(m.place, peer));
+    ls_comm_traffic_read(rank->comm, &traffic);
+    CHECK(memcmp(&traffic, &expected, sizeof traffic) == 0);
+}
+
 static void pairs_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     struct buffers b;
@@ -64,7 +84,9 @@ static void pairs_body(struct rank *rank) {
             ls_dtype dtype = (ls_dtype)((c + (int)place) % LS_DTYPE_COUNT);
             size_t slice = LS_STAGE_BYTES / ls_dtype_nbytes(dtype);
             const size_t counts[9] = {0, 1, 1000, slice, slice + 1, 2 * slice, 3 * slice + 7, 3, 5};
-            exchange(rank, &b, (struct message){place, dtype, counts[c], counts[c] * ls_dtype_nbytes(dtype)});
+            struct message m = {place, dtype, counts[c], counts[c] * ls_dtype_nbytes(dtype)};
+            exchange(rank, &b, m);
+            if ((rank->rank ^ 1) < rank->world_size) exchange_at_once(rank, &b, m);
         }
     buffers_close(rank, &b);
     rank_close(rank);
@@ -93,4 +115,46 @@ static void stream_of_messages_body(struct rank *rank) {
 TEST(test_stream_of_messages) {
     run_good_ranks_on_all(2, stream_of_messages_body, "inline");
     run_good_ranks_on_all(2, stream_of_messages_body, "threads");
+}
+
+/* --- a pipeline --------------------------------------------------------------------------------------------------- */
+
+#define ACTIVATION_COUNT (3 * LS_STAGE_BYTES / sizeof(float)) /* more than two staging buffers hold */
+
+/* Sends the result of the last pass and receives what the next one needs; a peer of -1 is none. */
+static void pass_on(struct rank *rank, const float *result, int to, float *input, int from) {
+    ls_comm *comm = rank->comm;
+    if (to >= 0 && to == from) {
+        CHECK(ls_comm_send_recv(comm, rank->stream, result, input, ACTIVATION_COUNT, LS_FP32, to) == LS_OK);
+        return;
+    }
+    if (to >= 0) CHECK(ls_comm_send(comm, rank->stream, result, ACTIVATION_COUNT, LS_FP32, to) == LS_OK);
+    if (from >= 0) CHECK(ls_comm_recv(comm, rank->stream, input, ACTIVATION_COUNT, LS_FP32, from) == LS_OK);
+}
+
+static int stage_at(const struct rank *rank, int stage) { return stage < rank->world_size ? stage : -1; }
+
+/* 1F1B: stage s runs p - 1 - s forward passes ahead of its backward passes. */
+static void pipeline_body(struct rank *rank) {
+    enum { MICRO_BATCHES = 8 };
+    int ahead = rank->world_size - 1 - rank->rank, forward = 0, backward = 0, to = -1;
+    float *result = malloc(ACTIVATION_COUNT * sizeof *result), *input = malloc(ACTIVATION_COUNT * sizeof *input);
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK && result && input);
+    while (backward < MICRO_BATCHES) {
+        bool is_forward = forward < MICRO_BATCHES && forward <= backward + ahead;
+        int from = stage_at(rank, is_forward ? rank->rank - 1 : rank->rank + 1);
+        pass_on(rank, result, to, input, from);
+        float number = (float)(is_forward ? 1 + forward++ : -1 - backward++);
+        CHECK(from < 0 || (input[0] == number && input[ACTIVATION_COUNT - 1] == number));
+        for (size_t i = 0; i < ACTIVATION_COUNT; i++) result[i] = number;
+        to = stage_at(rank, is_forward ? rank->rank + 1 : rank->rank - 1);
+    }
+    pass_on(rank, result, to, input, -1);
+    free(result);
+    free(input);
+    rank_close(rank);
+}
+
+TEST(test_pipeline) {
+    for (int n = 2; n <= 5; n++) run_good_ranks_on_all(n, pipeline_body, NULL);
 }

@@ -17,6 +17,7 @@ void value_set(void *buffer, ls_dtype dtype, size_t index, double value) {
     case LS_BF16: ((uint16_t *)buffer)[index] = ls_bf16_from_float((float)value); break;
     case LS_INT32: ((int32_t *)buffer)[index] = (int32_t)value; break;
     case LS_INT64: ((int64_t *)buffer)[index] = (int64_t)value; break;
+    case LS_FP64: ((double *)buffer)[index] = value; break;
     case LS_DTYPE_COUNT: break;
     }
 }
@@ -28,6 +29,7 @@ double value_get(const void *buffer, ls_dtype dtype, size_t index) {
     case LS_BF16: return (double)ls_bf16_to_float(((const uint16_t *)buffer)[index]);
     case LS_INT32: return (double)((const int32_t *)buffer)[index];
     case LS_INT64: return (double)((const int64_t *)buffer)[index];
+    case LS_FP64: return ((const double *)buffer)[index];
     case LS_DTYPE_COUNT: break;
     }
     return 0;
@@ -61,8 +63,9 @@ void fill_small_integers(void *buffer, ls_dtype dtype, int rank, size_t count) {
     for (size_t i = 0; i < count; i++) value_set(buffer, dtype, i, (double)((i * 7 + (size_t)rank * 3) % 23));
 }
 
-static float reduce_float(float a, float b, ls_reduce_op op) {
-    if (op == LS_REDUCE_SUM) return a + b;
+/* Two floats' sum in double is exact or rounds to the same float (as double has more than twice the bits). */
+double reduce_real(double a, double b, ls_dtype dtype, ls_reduce_op op) {
+    if (op == LS_REDUCE_SUM) return dtype == LS_FP64 ? a + b : (double)(float)(a + b);
     return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
 
@@ -70,8 +73,6 @@ static int64_t reduce_int(int64_t a, int64_t b, ls_reduce_op op) {
     if (op == LS_REDUCE_SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
     return op == LS_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
-
-static float as_float(const void *element, ls_dtype dtype) { return (float)value_get(element, dtype, 0); }
 
 static int64_t as_int(const void *element, ls_dtype dtype) {
     if (dtype == LS_INT32) return *(const int32_t *)element;
@@ -90,12 +91,12 @@ static void reduced_at(void *element, ls_dtype dtype, ls_reduce_op op, int world
         memcpy(element, &result, ls_dtype_nbytes(dtype)); /* the low half is the sum modulo 2^32 */
         return;
     }
-    float result = as_float(&value, dtype);
+    double result = value_get(&value, dtype, 0);
     for (int r = 1; r < world_size; r++) {
         value_at(&value, dtype, r, index);
-        result = reduce_float(result, as_float(&value, dtype), op);
+        result = reduce_real(result, value_get(&value, dtype, 0), dtype, op);
     }
-    value_set(element, dtype, 0, (double)result);
+    value_set(element, dtype, 0, result);
 }
 
 void fill_reduced(void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size, size_t first, size_t count) {

@@ -20,6 +20,9 @@ void fill_small_integers(void *buffer, ls_dtype dtype, int rank, size_t count);
 /* accumulates value_at of ranks 0 .. world_size - 1 in that order, as comm.h promises. */
 void fill_reduced(void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size, size_t first, size_t count);
 
+/* Of two elements of a floating-point type, in fp32 unless it is fp64. */
+double reduce_real(double a, double b, ls_dtype dtype, ls_reduce_op op);
+
 /* The element as a double, and back. */
 double value_get(const void *buffer, ls_dtype dtype, size_t index);
 void value_set(void *buffer, ls_dtype dtype, size_t index, double value);

@@ -22,6 +22,7 @@ namespace {
 float load(const float *from) { return *from; }
 int32_t load(const int32_t *from) { return *from; }
 int64_t load(const int64_t *from) { return *from; }
+double load(const double *from) { return *from; }
 
 struct Half {
     uint16_t bits;
@@ -35,16 +36,20 @@ float load(const Bfloat *from) { return ls_bf16_to_float(from->bits); }
 void store(float *to, float value) { *to = value; }
 void store(int32_t *to, int32_t value) { *to = value; }
 void store(int64_t *to, int64_t value) { *to = value; }
+void store(double *to, double value) { *to = value; }
 void store(Half *to, float value) { to->bits = ls_fp16_from_float(value); }
 void store(Bfloat *to, float value) { to->bits = ls_bf16_from_float(value); }
 
 float sum(float a, float b) { return a + b; }
+double sum(double a, double b) { return a + b; }
 int32_t sum(int32_t a, int32_t b) { return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
 int64_t sum(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
 
 /* As NCCL's: a NaN beside a number is dropped. */
 float least(float a, float b) { return std::fmin(a, b); }
 float most(float a, float b) { return std::fmax(a, b); }
+double least(double a, double b) { return std::fmin(a, b); }
+double most(double a, double b) { return std::fmax(a, b); }
 template <typename T> T least(T a, T b) { return std::min(a, b); }
 template <typename T> T most(T a, T b) { return std::max(a, b); }
 
@@ -70,6 +75,7 @@ void reduce_any(const Crew &crew, const Call &call, size_t first, void *output) 
     case ncclBfloat16: reduce<Bfloat>(crew, call, first, count, output); break;
     case ncclInt32: reduce<int32_t>(crew, call, first, count, output); break;
     case ncclInt64: reduce<int64_t>(crew, call, first, count, output); break;
+    case ncclFloat64: reduce<double>(crew, call, first, count, output); break;
     default: break;
     }
 }
@@ -165,6 +171,7 @@ size_t nbytes_of(ncclDataType_t type) {
     case ncclBfloat16: return 2;
     case ncclInt32:
     case ncclFloat32: return 4;
+    case ncclFloat64:
     case ncclInt64: return 8;
     default: return 0;
     }

@@ -131,13 +131,12 @@ static void run_assignment(struct rank *rank) {
     struct samples samples;
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
     ls_status status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
-    if (status == LS_OK) status = sync_group_open(&plan.sync_group, rank, &plan);
+    if (status == LS_OK) status = sync_group_open(&plan.sync_group, comm, rank, &plan);
     if (status == LS_OK) status = session_open(&session, &plan, comm);
     if (status == LS_OK) {
         bool read = samples_make(&samples, &plan, session.model, rank->rank, rank->world_size);
         status = read ? run_steps(&session, a, &samples, o) : LS_ERR_IO;
         if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
-        if (status != LS_OK && plan.sync_group) ls_comm_abort(plan.sync_group, "a step failed");
         if (ls_model_batchnorm_count(session.model) > 0)
             o->batches_tracked = *ls_model_batches_tracked(session.model, 0);
         if (plan.mode == MODE_DDP) o->buckets = bucket_count(reducer_of(session.parallel));
@@ -145,8 +144,8 @@ static void run_assignment(struct rank *rank) {
         samples_free(&samples);
     }
     if (plan.gpus == 0) {
-        ls_comm_destroy(comm);
         ls_comm_destroy(plan.sync_group);
+        ls_comm_destroy(comm);
     }
     snprintf(o->message, sizeof o->message, "%s", rank->message);
     o->status = status;

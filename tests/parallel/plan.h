@@ -115,8 +115,8 @@ void samples_free(struct samples *samples);
 /* The group of a DDP rank. */
 ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
 
-/* The second group of a DDP rank whose plan synchronises batch norm; *out is NULL for all others. */
-ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct plan *plan);
+/* The second group of a DDP rank whose plan synchronises batch norm, destroyed before the first, `comm`; *out is NULL for all others. */
+ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan);
 
 /* Memory that forked processes share with the parent, zero-filled. */
 void *shared_alloc(size_t nbytes);

@@ -32,7 +32,6 @@ static ls_status run_seed(const struct assignment *a, int seed, const struct ran
     for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples->batches[k]);
     if (status == LS_OK) status = session_hash(&session, &o->weights[seed - 1], &o->state[seed - 1]);
     if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
-    if (status != LS_OK && plan.sync_group) ls_comm_abort(plan.sync_group, "a step failed");
     session_close(&session);
     return status;
 }
@@ -46,15 +45,15 @@ static void run_assignment(struct rank *rank) {
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
     ls_comm *comm = NULL;
     o->status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
-    if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, rank, &plan);
+    if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, comm, rank, &plan);
     struct samples samples = {0};
     for (int seed = 1; o->status == LS_OK && seed <= a.seeds; seed++) {
         o->status = run_seed(&a, seed, rank, comm, &samples);
         if (o->status == LS_OK) o->done = seed;
     }
     samples_free(&samples);
-    ls_comm_destroy(comm);
     ls_comm_destroy(plan.sync_group);
+    ls_comm_destroy(comm);
 }
 
 void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {

@@ -103,8 +103,8 @@ static ls_status attach(struct session *s, const struct plan *plan, ls_comm *com
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm) {
     *s = (struct session){.rank = comm ? ls_comm_rank(comm) : 0, .world_size = comm ? ls_comm_world_size(comm) : 1};
     if (plan->gpus > 0) {
-        s->attached[0] = comm;
-        s->attached[1] = plan->sync_group;
+        s->attached[0] = plan->sync_group;
+        s->attached[1] = comm;
     }
     ls_status status = open_devices(s, plan);
     if (status == LS_OK) status = open_model(s, plan);
@@ -188,7 +188,7 @@ ls_status group_open(ls_comm **out, const struct rank *rank, const char *allredu
     return ls_comm_create_shm(out, &options);
 }
 
-ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct plan *plan) {
+ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan) {
     *out = NULL;
     if (plan->mode != MODE_DDP || !plan->sync_bn) return LS_OK;
     ls_comm_options options = {.rank = rank->rank,
@@ -196,6 +196,7 @@ ls_status sync_group_open(ls_comm **out, const struct rank *rank, const struct p
                                .timeout_s = PLAN_TIMEOUT_S,
                                .allreduce = "direct",
                                .bootstrap = &rank->bootstrap,
-                               .group = "sync_bn"};
+                               .group = "sync_bn",
+                               .job = comm};
     return ls_comm_create_shm(out, &options);
 }

@@ -140,7 +140,7 @@ static void compare_names(struct rank *rank) {
     ls_comm *groups[2];
     int64_t names[2], all[2][LS_COMM_MAX_RANKS];
     CHECK(group_open(&groups[0], rank, NULL) == LS_OK);
-    CHECK(sync_group_open(&groups[1], rank, &plan) == LS_OK);
+    CHECK(sync_group_open(&groups[1], groups[0], rank, &plan) == LS_OK);
     ls_device_options options = {.kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size};
     ls_device *device;
     CHECK(ls_device_open(&device, &options) == LS_OK);
@@ -157,7 +157,7 @@ static void compare_names(struct rank *rank) {
     }
     CHECK(names[0] != names[1]);
     ls_probe_drop();
-    for (int g = 0; g < 2; g++) ls_comm_destroy(groups[g]);
+    for (int g = 1; g >= 0; g--) ls_comm_destroy(groups[g]);
     ls_device_close(device);
 }
 

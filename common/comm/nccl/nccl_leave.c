@@ -127,7 +127,8 @@ ls_status ls_nccl_ask_mates(struct ls_nccl_group *g) {
     for (struct ls_nccl_group *mate = enrolled; mate && status == LS_OK; mate = mate->next) {
         if (mate == g || mate->crew != g->crew) continue;
         status = ls_nccl_ask_mate(mate);
-        snprintf(reason, sizeof reason, "GPU %d, that of rank %d, has failed", mate->gpu, mate->comm->rank);
+        snprintf(reason, sizeof reason, "GPU %d, that of rank %d, has failed", mate->gpu,
+                 ls_job_rank(mate->comm, mate->comm->rank));
     }
     pthread_mutex_unlock(&enrolled_lock);
     if (status != LS_OK) (void)ls_comm_abort(g->comm, reason);

@@ -1,6 +1,6 @@
 /* nccl_operations — the operations of comm.h as calls of NCCL.
- *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather and scatter are the
- *           sends and receives of all ranks in one ncclGroup, so that they go on at the same time. barrier is an
+ *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather, scatter and send_recv
+ *           are sends and receives in one ncclGroup, so that they go on at the same time. barrier is an
  *           all-reduce of one number. An operation of no elements is none
  *   cost  : a call of NCCL, an event, and two stores (issued.c). The host does not wait for the GPU or for other ranks,
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
@@ -17,11 +17,8 @@
 #include "common/device/host_lock.h"
 
 static ncclDataType_t type_of(int32_t dtype) {
-    static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32,
-                                           [LS_FP16] = ncclFloat16,
-                                           [LS_BF16] = ncclBfloat16,
-                                           [LS_INT32] = ncclInt32,
-                                           [LS_INT64] = ncclInt64};
+    static const ncclDataType_t types[] = {[LS_FP32] = ncclFloat32, [LS_FP16] = ncclFloat16, [LS_BF16] = ncclBfloat16,
+                                           [LS_INT32] = ncclInt32,  [LS_INT64] = ncclInt64,  [LS_FP64] = ncclFloat64};
     _Static_assert(sizeof types / sizeof *types == LS_DTYPE_COUNT, "a type of NCCL for each dtype");
     return types[dtype];
 }
@@ -60,6 +57,16 @@ static ncclResult_t run_with_root(const struct ls_nccl_group *g, const ls_operat
     return first_of(result, ncclGroupEnd());
 }
 
+static ncclResult_t run_both_ways(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
+    const ls_announcement *what = &operation->what;
+    ncclDataType_t type = type_of(what->dtype);
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    result = ncclSend(operation->send, what->count, type, what->root, g->nccl, stream);
+    result = first_of(result, ncclRecv(operation->receive, what->count, type, what->root, g->nccl, stream));
+    return first_of(result, ncclGroupEnd());
+}
+
 static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *operation, cudaStream_t stream) {
     const ls_announcement *what = &operation->what;
     const void *send = operation->send;
@@ -79,6 +86,7 @@ static ncclResult_t run(const struct ls_nccl_group *g, const ls_operation *opera
     case LS_OPERATION_SCATTER: return run_with_root(g, operation, stream);
     case LS_OPERATION_SEND: return ncclSend(send, count, type, what->root, g->nccl, stream);
     case LS_OPERATION_RECV: return ncclRecv(receive, count, type, what->root, g->nccl, stream);
+    case LS_OPERATION_SEND_RECV: return run_both_ways(g, operation, stream);
     default: return ncclAllReduce(g->scratch, g->scratch, 1, ncclFloat32, ncclSum, g->nccl, stream);
     }
 }
@@ -112,7 +120,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     char text[LS_TEXT_CAPACITY];
     if (lane->gpu != g->gpu)
         return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
-                       ls_announcement_text(text, &operation->what, true), lane->gpu, g->gpu);
+                       ls_announcement_text(comm, text, &operation->what, true), lane->gpu, g->gpu);
     ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) {
         ls_nccl_enter(g);

@@ -99,7 +99,8 @@ static ls_status break_with(struct ls_nccl_group *g, ncclResult_t result, const 
     bool peers = result == ncclRemoteError || (result == ncclSystemError && !coming_up);
     describe(details, sizeof details, g, result);
     return ls_comm_break(g->comm, peers ? LS_ERR_PEER : LS_ERR_SYSTEM, what,
-                         "NCCL on rank %d: %s (NCCL_DEBUG=INFO says more)", g->comm->rank, details);
+                         "NCCL on rank %d: %s (NCCL_DEBUG=INFO says more)", ls_job_rank(g->comm, g->comm->rank),
+                         details);
 }
 
 /* NCCL's own state: LS_OK as long as it is well, or busy. */
@@ -145,7 +146,7 @@ static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *wha
     if (status != LS_OK || !find_lost(g, what, missing, ranks, &died)) return status;
     status = ls_comm_check(comm, what); /* whoever left after a failure has said why before */
     if (status != LS_OK) return status;
-    return ls_comm_break(comm, LS_ERR_PEER, what, "%s %s", ls_ranks_text(ranks_text, ranks, comm->world_size),
+    return ls_comm_break(comm, LS_ERR_PEER, what, "%s %s", ls_comm_ranks_text(ranks_text, ranks, comm),
                          died ? "died" : "left the group without taking part");
 }
 
@@ -163,12 +164,12 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
             comm->timeout_s, comm->world_size);
     if (anybody)
         return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
-                             ls_ranks_text(ranks, missing, comm->world_size), comm->timeout_s);
+                             ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
     if (g->pending_count == 0)
         return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL,
                              "%s, or another operation of the same graph, did not end within %g s: a rank is late, or "
                              "has launched another graph",
-                             ls_announcement_text(text, what, true), comm->timeout_s);
+                             ls_announcement_text(comm, text, what, true), comm->timeout_s);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, what,
                          "all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
                          comm->timeout_s);

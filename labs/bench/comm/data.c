@@ -41,9 +41,10 @@ static void put(void *element, ls_dtype dtype, int value) {
     float real = (float)value;
     int32_t narrow = value;
     int64_t wide = value;
+    double precise = value;
     uint16_t half = dtype == LS_FP16 ? ls_fp16_from_float(real) : ls_bf16_from_float(real);
-    const void *const sources[LS_DTYPE_COUNT] = {
-        [LS_FP32] = &real, [LS_FP16] = &half, [LS_BF16] = &half, [LS_INT32] = &narrow, [LS_INT64] = &wide};
+    const void *const sources[LS_DTYPE_COUNT] = {[LS_FP32] = &real,    [LS_FP16] = &half,  [LS_BF16] = &half,
+                                                 [LS_INT32] = &narrow, [LS_INT64] = &wide, [LS_FP64] = &precise};
     memcpy(element, sources[dtype], ls_dtype_nbytes(dtype));
 }
 
@@ -52,10 +53,12 @@ static double get(const void *element, ls_dtype dtype) {
     uint16_t half;
     int32_t narrow;
     int64_t wide;
+    double precise;
     switch (dtype) {
     case LS_FP32: memcpy(&real, element, sizeof real); return (double)real;
     case LS_INT32: memcpy(&narrow, element, sizeof narrow); return narrow;
     case LS_INT64: memcpy(&wide, element, sizeof wide); return (double)wide;
+    case LS_FP64: memcpy(&precise, element, sizeof precise); return precise;
     default: memcpy(&half, element, sizeof half);
     }
     return (double)(dtype == LS_FP16 ? ls_fp16_to_float(half) : ls_bf16_to_float(half));

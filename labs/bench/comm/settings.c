@@ -16,7 +16,7 @@
 static const char *const backends[] = {"shm", "threads", "all", NULL};
 static const char *const buffers[] = {"shared", "private", "both", NULL};
 static const char *const reductions[] = {"sum", "min", "max", NULL};
-static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", NULL};
+static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", "fp64", NULL};
 
 enum { COMPARE_ROUNDS = 3 };
 

@@ -1,0 +1,80 @@
+/* A mesh of 2 x 2 x 2: who sums with whom on each axis, and whom all survivors name when a rank dies. */
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/comm/mesh.h"
+#include "tests/base/test.h"
+#include "tests/comm/leftovers.h"
+#include "tests/comm/ranks.h"
+
+enum { RANKS = 8, DIES = 5, TIMEOUT_S = 100 /* processes of a test end after 60 s */ };
+
+static const int sizes[LS_MESH_AXES] = {2, 2, 2};
+static ls_mesh meshes[RANKS]; /* threads: of all ranks */
+static int next_file;         /* processes: the first descriptor that is free before and after */
+
+static void create_meshes(void) {
+    ls_comm_options options = {.world_size = RANKS, .timeout_s = TIMEOUT_S};
+    if (ls_mesh_create_threads(meshes, sizes, &options) != LS_OK) _exit(2);
+}
+
+static ls_mesh open_mesh(struct rank *rank) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    ls_device_options device = {.index = rank->rank, .devices_on_node = RANKS, .place = rank->rank};
+    CHECK(ls_device_open(&rank->device, &device) == LS_OK);
+    rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
+    if (rank->crew) return pthread_once(&once, create_meshes), meshes[rank->rank];
+    CHECK(close(next_file = dup(0)) == 0);
+    struct rlimit files = {(rlim_t)(next_file + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
+    ls_mesh mesh;
+    ls_comm_options options = {
+        .rank = rank->rank, .world_size = RANKS, .timeout_s = TIMEOUT_S, .bootstrap = &rank->bootstrap};
+    CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0 && ls_mesh_create_shm(&mesh, sizes, &options) == LS_OK);
+    return mesh;
+}
+
+static void close_mesh(struct rank *rank, ls_mesh *mesh) {
+    ls_mesh_destroy(mesh);
+    CHECK(rank->crew || dup(0) == next_file);
+    ls_device_close(rank->device);
+}
+
+/* The sum over a group of 2^r, r being the job's rank, says who is in it. */
+static ls_status sum(struct rank *rank, ls_comm *comm, double *members) {
+    *members = (double)(1 << rank->rank);
+    return ls_comm_settle(rank->stream, ls_comm_all_reduce(comm, rank->stream, members, 1, LS_FP64, LS_REDUCE_SUM));
+}
+
+static void sums_body(struct rank *rank) {
+    ls_mesh mesh = open_mesh(rank);
+    double members;
+    for (int a = 0; a < LS_MESH_AXES; a++) {
+        int place = rank->rank >> a & 1, first = rank->rank & ~(1 << a);
+        CHECK(ls_comm_rank(mesh.axis[a]) == place && ls_comm_world_size(mesh.axis[a]) == 2);
+        CHECK(sum(rank, mesh.axis[a], &members) == LS_OK && members == (1 << first) + (1 << (first + (1 << a))));
+    }
+    CHECK(sum(rank, mesh.job, &members) == LS_OK && members == 255);
+    close_mesh(rank, &mesh);
+}
+
+TEST(each_axis_sums_over_its_own_ranks) { run_good_ranks_on_all(RANKS, sums_body, NULL); }
+
+static void death_body(struct rank *rank) {
+    ls_mesh mesh = open_mesh(rank);
+    double members;
+    for (int i = 0; sum(rank, mesh.axis[*(const int *)rank->argument], &members) == LS_OK; i++)
+        if (rank->rank == DIES && i == 100) (void)raise(SIGKILL);
+    CHECK(strstr(rank->message, "rank 5 died") && sum(rank, mesh.job, &members) == LS_ERR_PEER);
+    for (int a = 0; a < LS_MESH_AXES; a++) CHECK(sum(rank, mesh.axis[a], &members) == LS_ERR_PEER);
+    close_mesh(rank, &mesh);
+}
+
+TEST(survivors_of_every_axis_name_the_jobs_rank) {
+    for (int axis = 0; axis < LS_MESH_AXES; axis++)
+        run_ranks_expecting(&rank_backends[0], RANKS, death_body, &axis, NULL, 255 & ~(1 << DIES), 128 + SIGKILL);
+}
+
+LEFTOVERS_MAIN

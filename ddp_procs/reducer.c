@@ -33,7 +33,7 @@ ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
     r->sync = sync;
     r->has_samples = samples > 0;
     if (!sync) return LS_OK;
-    if (r->reduced_once && !r->rebuilt && !r->options.find_unused) status = ddp_reducer_rebuild(r);
+    if (r->reduced_once && !r->rebuilt && !r->buckets_stay) status = ddp_reducer_rebuild(r);
     for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending_count = r->buckets[b].parameter_count;
     memset(r->is_ready, 0, r->parameter_count * sizeof *r->is_ready);
     r->launched = 0;
@@ -41,18 +41,13 @@ ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
     return status;
 }
 
-/* The sum of the bucket over all ranks, in a type that is as wide as the bucket or half of it. */
-static void sum_over_ranks(ddp_reducer *r, void *values, size_t count, ls_dtype dtype) {
-    r->clock->bytes[LS_PHASE_ALL_REDUCE] += count * ls_dtype_nbytes(dtype);
-    ls_device_fail(r->device, ls_comm_all_reduce(r->comm, r->comm_stream, values, count, dtype, LS_REDUCE_SUM));
-}
-
 /* The bucket's average by way of halves. */
 static void average_compressed(ddp_reducer *r, const struct bucket *bucket) {
     ls_dtype half = r->options.compress;
     float world_size = (float)ls_comm_world_size(r->comm);
     ls_cast_divide(r->comm_stream, half, bucket->half, bucket->data, world_size, bucket->count);
-    sum_over_ranks(r, bucket->half, bucket->count, half);
+    ls_device_fail(r->device,
+                   r->options.reduce(r->comm, r->comm_stream, bucket->half, bucket->count, half, LS_REDUCE_SUM));
     ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
 }
 
@@ -65,10 +60,12 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
 
 void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
+    r->clock->bytes[LS_PHASE_ALL_REDUCE] += bucket->count * ls_dtype_nbytes(r->options.compress);
     if (bucket->half)
         average_compressed(r, bucket);
     else
-        sum_over_ranks(r, bucket->data, bucket->count, LS_FP32);
+        ls_device_fail(r->device,
+                       r->options.reduce(r->comm, r->comm_stream, bucket->data, bucket->count, LS_FP32, LS_REDUCE_SUM));
 }
 
 /* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
@@ -160,6 +157,9 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->comm_stream = ls_device_stream(r->device, LS_STREAM_COMM);
     r->clock = clock;
     r->options = *options;
+    if (!options->reduce) r->options.reduce = ls_comm_all_reduce;
+    r->buckets_stay = options->find_unused || options->sliced;
+    r->slot_unit = ls_aligned_floats(1) * (options->sliced ? (size_t)ls_comm_world_size(comm) : 1);
     r->parameter_count = ls_model_parameter_count(model);
     r->nbytes = calloc(r->parameter_count, sizeof *r->nbytes);
     r->bucket_of = calloc(r->parameter_count, sizeof *r->bucket_of);

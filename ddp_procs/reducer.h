@@ -14,22 +14,31 @@
 
 typedef struct ddp_reducer ddp_reducer;
 
+/* Sums the values of all ranks in place: ls_comm_all_reduce, or what an owner of slices needs of it. */
+typedef ls_status (*ddp_reduce_fn)(ls_comm *comm, ls_stream *stream, void *values, size_t count, ls_dtype dtype,
+                                   ls_reduce_op op);
+
 typedef struct ddp_reducer_options {
     double bucket_cap_mb;   /* MiB, > 0 */
     double first_bucket_mb; /* the first bucket's limit, if bucket_cap_mb is not less; 0: PyTorch's 1 MiB */
     bool overlap;           /* false: all-reduces come behind the whole backward */
     bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
     ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
+    ddp_reduce_fn reduce;   /* of a full bucket; NULL: ls_comm_all_reduce */
+    /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, and keep their places
+     * from the start (buckets are cut from the order of definition, as with find_unused) */
+    bool sliced;
 } ddp_reducer_options;
 
-/* Places all gradients of the model in one bucket (find_unused: in buckets that stay) and hooks into its backward.
+/* Places all gradients of the model in one bucket (find_unused, sliced: in buckets that stay) and hooks into its backward.
  * Collective. Everything is borrowed until destroy. */
 ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, struct ls_phase_clock *clock,
                              const ddp_reducer_options *options);
 void ddp_reducer_destroy(ddp_reducer *reducer);
 
 /* Arms the reducer for the coming backward; `sync` false: gradients stay local (no_sync). The first time after a
- * reduced backward, buckets are assigned anew in the order in which the gradients were ready (rank 0's order counts).
+ * reduced backward, buckets that may change are assigned anew in the order in which the gradients were ready (rank 0's
+ * order counts).
  * `samples` of this rank: with 0 samples backward reports gradients of zero, which find_unused does not count as use.
  * Collective. */
 ls_status ddp_reducer_arm(ddp_reducer *reducer, bool sync, size_t samples);
@@ -44,8 +53,8 @@ const bool *ddp_reducer_unused(const ddp_reducer *reducer);
 
 /* What a resumed run has to know: the order in which the gradients of the first reduced backward became ready, each
  * parameter's index once. *order is the reducer's memory. Returns the number of indices: 0 before that backward has
- * been finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. With
- * find_unused buckets do not depend on it; a count above 0 still says that the first reduced backward is over. */
+ * been finished. Until the next ddp_reducer_arm the order is this rank's own; buckets are built from rank 0's. Buckets
+ * that stay do not depend on it; a count above 0 still says that the first reduced backward is over. */
 size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
 
 /* Restores that order, before the first step: the reducer then goes on as the saved one would have, bit for bit. Every
@@ -53,7 +62,7 @@ size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
  * numbers that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
-/* Bytes of all buckets as they travel: each gradient padded to whole cache lines, in the type of `compress`. */
+/* Bytes of all buckets as they travel: each gradient padded to its slot, in the type of `compress`. */
 size_t ddp_reducer_sent_nbytes(const ddp_reducer *reducer);
 
 /* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */

@@ -1,8 +1,9 @@
 /* reducer_assign — which bucket each gradient lies in.
  *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready. Before
  *           the next backward that communicates they are assigned anew, once, in rank 0's order, which all ranks take
- *           (docs/pytorch.md#buckets). With find_unused the order may be another one each time: buckets are cut from
- *           the order of definition at the start, and launched last to first
+ *           (docs/pytorch.md#buckets). With find_unused the order may be another one each time, and where ranks own slices of the
+ *           buckets the owners must not change: buckets are cut from the order of definition at the start, and launched last
+ *           to first
  *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
  *           memory once. With compress each bucket has halves beside it, laid out alike
  *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
@@ -25,6 +26,12 @@ static void destroy_buckets(struct bucket *buckets, size_t count) {
 
 void ddp_reducer_destroy_buckets(ddp_reducer *r) { destroy_buckets(r->buckets, r->bucket_count); }
 
+/* Whole cache lines; for slices, in each rank's as many. */
+static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
+    size_t count = ls_model_parameter(r->model, parameter)->count;
+    return (count + r->slot_unit - 1) / r->slot_unit * r->slot_unit;
+}
+
 static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
     ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
@@ -32,7 +39,7 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
     for (size_t b = 0; status == LS_OK && b < plan->bucket_count; b++) {
         buckets[b].parameter_count = plan->sizes[b];
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
-            buckets[b].count += ls_aligned_floats(ls_model_parameter(r->model, *parameter)->count);
+            buckets[b].count += slot_floats(r, *parameter);
             buckets[b].gradient_nbytes += r->nbytes[*parameter];
         }
         status = ls_event_create(&buckets[b].ready, "bucket ready");
@@ -48,7 +55,7 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
 
 ls_status ddp_reducer_alloc_memory(ddp_reducer *r) {
     size_t count = 0;
-    for (size_t p = 0; p < r->parameter_count; p++) count += ls_aligned_floats(ls_model_parameter(r->model, p)->count);
+    for (size_t p = 0; p < r->parameter_count; p++) count += slot_floats(r, p);
     r->memory_nbytes = count * sizeof(float);
     ls_status status = ls_comm_alloc_shared(r->comm, r->device, r->memory_nbytes, (void **)&r->memory);
     if (status != LS_OK || !ddp_reducer_compresses(r)) return status;
@@ -83,7 +90,7 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
             if (tensor->gradient) ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
             ls_model_place_gradient(r->model, *parameter, slot);
             r->bucket_of[*parameter] = b;
-            slot += ls_aligned_floats(tensor->count);
+            slot += slot_floats(r, *parameter);
         }
     }
     ls_copy(r->compute, r->memory, contents, r->memory_nbytes);
@@ -137,7 +144,7 @@ static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limi
 ls_status ddp_reducer_assign_first(ddp_reducer *r) {
     struct limits everything = {{SIZE_MAX, SIZE_MAX}};
     for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = (int64_t)p;
-    return assign(r, r->ready_order, r->options.find_unused ? bucket_limits(r) : everything, true);
+    return assign(r, r->ready_order, r->buckets_stay ? bucket_limits(r) : everything, true);
 }
 
 ls_status ddp_reducer_rebuild(ddp_reducer *r) {
@@ -183,7 +190,7 @@ ls_status ddp_reducer_set_order(ddp_reducer *r, const int64_t *order, size_t cou
     if (status == LS_OK && r->reduced_once) {
         status = ls_fail(LS_ERR_INVALID, "the order of the gradients comes too late: this run has one of its own");
     }
-    if (status == LS_OK && !r->options.find_unused) status = assign(r, order, bucket_limits(r), false);
+    if (status == LS_OK && !r->buckets_stay) status = assign(r, order, bucket_limits(r), false);
     if (status != LS_OK) return status;
     for (size_t p = 0; p < count; p++) r->ready_order[p] = order[p];
     r->reduced_once = r->rebuilt = true;

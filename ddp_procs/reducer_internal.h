@@ -10,7 +10,7 @@
 struct bucket {
     float *data;
     void *half;                            /* what travels in its place, `count` halves; NULL: nothing does */
-    size_t count;                          /* floats of `data`: the gradients, each padded to whole cache lines */
+    size_t count;                          /* floats of `data`: the gradients, each padded to its slot */
     size_t gradient_nbytes;                /* without the padding */
     size_t parameter_count, pending_count; /* parameters; those whose gradients are not ready yet */
     ls_event *ready;                       /* on the compute stream: all slots are written */
@@ -25,6 +25,8 @@ struct ddp_reducer {
     ls_stream *compute, *comm_stream;
     struct ls_phase_clock *clock;
     ddp_reducer_options options;
+    bool buckets_stay; /* as they are assigned first */
+    size_t slot_unit;  /* a gradient's slot has a multiple of so many floats */
     size_t parameter_count;
     size_t *nbytes; /* of each parameter */
     /* the present assignment */
@@ -51,7 +53,7 @@ struct ddp_reducer {
 
 static inline bool ddp_reducer_compresses(const ddp_reducer *r) { return r->options.compress != LS_FP32; }
 
-/* reducer.c. Enqueues the bucket's all-reduce on the comm stream, which neither waits for the bucket nor says when it is
+/* reducer.c. Enqueues the bucket's reduction on the comm stream, which neither waits for the bucket nor says when it is
  * done. */
 void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket);
 

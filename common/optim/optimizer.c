@@ -1,14 +1,16 @@
-/* optimizer — one update of all parameters.
- *   idea  : a list on the device says where the parameters, their gradients and their states lie. So an update is one
- *           operation however many tensors there are: on a GPU one launch instead of 34 for the model "deep".
- *           Parameters that have been skipped count updates of their own; from then on each is an operation of its own
+/* optimizer — one update of all ranges.
+ *   idea  : a list on the device says where the ranges, their gradients and their states lie. So an update is one
+ *           operation however many ranges there are: on a GPU one launch instead of 34 for the model "deep".
+ *           Ranges that have been skipped count updates of their own; from then on each is an operation of its own
  *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
- *           finite if and only if they are. It costs one reading of them, 4 bytes a parameter. Unscaling and clipping
+ *           finite if and only if they are. It costs one reading of them, 4
+ *           bytes an element. Unscaling and clipping
  *           cost nothing more, since the update multiplies by their common factor (PyTorch reads and writes the
  *           gradients twice)
- *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each parameter; a comparison of the gradients' places, which
+ *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each element; a comparison of the gradients' places, which
  *           DDP changes when it rebuilds its buckets
- *   order : parameter by parameter, element by element: nothing is summed */
+ *   order : range by range, element by element: nothing is summed, so the bits do not depend on how parameters are cut
+ *           into ranges, unless gradients are clipped */
 #include "common/optim/optimizer.h"
 
 #include <float.h>
@@ -16,17 +18,18 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/nn/described.h"
 #include "kernels/kernels.h"
 
 struct ls_optimizer {
-    ls_model *model;
+    ls_device *device;
     ls_stream *compute;
     ls_optimizer_options options;
-    struct ls_update_state *states; /* device: one for all parameters, or one for each */
-    bool own_states;                /* one for each: some parameters have been updated more often than others */
-    float *moments[2];              /* device: SGD uses none or one, Adam two; laid out like the parameters */
-    /* all parameters as one list; the gradients are those of the last update */
+    ls_optimizer_range *ranges;
+    size_t range_count;
+    struct ls_update_state *states; /* device: one for all ranges, or one for each */
+    bool own_states;                /* one for each: some ranges have been updated more often than others */
+    float *moments[2];              /* device: SGD uses none or one, Adam two; one range's behind the other's */
+    /* all ranges as one list; the gradients are those of the last update */
     struct ls_update_tensor *list, *device_list;
     size_t chunk_count, total;
     bool list_travels; /* perhaps: it was copied since the stream was waited for */
@@ -72,67 +75,80 @@ ls_status ls_optimizer_check(const ls_optimizer_options *o) {
     return ls_grad_scaler_check(&o->scaler);
 }
 
-/* Where the state of a parameter lies in moments[m]. */
-static float *moment_of(const ls_optimizer *optimizer, int m, const struct ls_tensor *parameter) {
-    float *parameters;
-    size_t count;
-    ls_model_parameters(optimizer->model, &parameters, &count);
-    return optimizer->moments[m] ? optimizer->moments[m] + (parameter->data - parameters) : NULL;
-}
-
 static int moments_needed(const ls_optimizer_options *options) {
     if (options->kind != LS_SGD) return 2;
     return options->momentum > 0 ? 1 : 0;
 }
 
+/* Writes the ranges into the list, without their gradients. Returns the floats that a moment of all of them takes: each
+ * range's are aligned. */
+static size_t lay_out(ls_optimizer *optimizer) {
+    size_t floats = 0;
+    for (size_t r = 0; r < optimizer->range_count; r++) {
+        const ls_optimizer_range *range = &optimizer->ranges[r];
+        optimizer->list[r] = (struct ls_update_tensor){.parameter = range->tensor->data + range->first,
+                                                       .count = range->count,
+                                                       .first_chunk = optimizer->chunk_count};
+        optimizer->chunk_count += (range->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
+        optimizer->total += range->count;
+        floats += ls_aligned_floats(range->count);
+    }
+    return floats;
+}
+
+static void place_moments(ls_optimizer *optimizer) {
+    float *first = optimizer->moments[0], *second = optimizer->moments[1];
+    for (size_t r = 0; r < optimizer->range_count; r++) {
+        size_t floats = ls_aligned_floats(optimizer->ranges[r].count);
+        optimizer->list[r].first = first;
+        optimizer->list[r].second = second;
+        if (first) first += floats;
+        if (second) second += floats;
+    }
+}
+
+static const float *gradient_of(const ls_optimizer_range *range) { return range->tensor->gradient + range->first; }
+
 static bool is_listed(const ls_optimizer *optimizer) {
-    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
-        if (optimizer->list[p].gradient != ls_model_parameter(optimizer->model, p)->gradient) return false;
+    for (size_t r = 0; r < optimizer->range_count; r++) {
+        if (optimizer->list[r].gradient != gradient_of(&optimizer->ranges[r])) return false;
     }
     return true;
 }
 
 /* Enqueues: the list as it is now to the device. Gradients change their places once or twice in a run. */
-static ls_status list_parameters(ls_optimizer *optimizer) {
-    size_t count = ls_model_parameter_count(optimizer->model);
+static ls_status list_gradients(ls_optimizer *optimizer) {
     if (optimizer->list_travels) { /* the host's copy of it must not change on the way */
         ls_status status = ls_stream_synchronize(optimizer->compute);
         if (status != LS_OK) return status;
     }
     optimizer->list_travels = true;
-    optimizer->chunk_count = optimizer->total = 0;
-    for (size_t p = 0; p < count; p++) {
-        const struct ls_tensor *tensor = ls_model_parameter(optimizer->model, p);
-        optimizer->list[p] = (struct ls_update_tensor){.parameter = tensor->data,
-                                                       .gradient = tensor->gradient,
-                                                       .first = moment_of(optimizer, 0, tensor),
-                                                       .second = moment_of(optimizer, 1, tensor),
-                                                       .count = tensor->count,
-                                                       .first_chunk = optimizer->chunk_count};
-        optimizer->chunk_count += (tensor->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
-        optimizer->total += tensor->count;
-    }
-    ls_copy(optimizer->compute, optimizer->device_list, optimizer->list, count * sizeof *optimizer->list);
+    for (size_t r = 0; r < optimizer->range_count; r++)
+        optimizer->list[r].gradient = gradient_of(&optimizer->ranges[r]);
+    ls_copy(optimizer->compute, optimizer->device_list, optimizer->list,
+            optimizer->range_count * sizeof *optimizer->list);
     return LS_OK;
 }
 
 /* Device memory of an optimizer, in its category. */
 static ls_status alloc(const ls_optimizer *optimizer, size_t nbytes, const char *what, void *memory) {
-    return ls_device_alloc(ls_model_device(optimizer->model), LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
+    return ls_device_alloc(optimizer->device, LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
 }
 
-static ls_status alloc_all(ls_optimizer *optimizer) {
+static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ranges) {
     const ls_optimizer_options *o = &optimizer->options;
-    float *parameters;
-    size_t count, list_nbytes = ls_model_parameter_count(optimizer->model) * sizeof *optimizer->list;
-    ls_model_parameters(optimizer->model, &parameters, &count);
-    optimizer->list = calloc(1, list_nbytes);
-    if (!optimizer->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    size_t count = optimizer->range_count, list_nbytes = count * sizeof *optimizer->list;
+    optimizer->list = calloc(count + 1, sizeof *optimizer->list);
+    optimizer->ranges = calloc(count + 1, sizeof *optimizer->ranges);
+    if (!optimizer->list || !optimizer->ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    for (size_t r = 0; r < count; r++) optimizer->ranges[r] = ranges[r];
+    size_t floats = lay_out(optimizer);
     ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
     if (status == LS_OK) status = alloc(optimizer, sizeof *optimizer->states, "update state", &optimizer->states);
     for (int m = 0; status == LS_OK && m < moments_needed(o); m++) {
-        status = alloc(optimizer, count * sizeof(float), "optimizer state", &optimizer->moments[m]);
+        status = alloc(optimizer, floats * sizeof(float), "optimizer state", &optimizer->moments[m]);
     }
+    place_moments(optimizer);
     if (status == LS_OK && (o->clip_norm > 0 || o->measure_norm || o->scaler.enabled)) {
         status = alloc(optimizer, sizeof *optimizer->square_sum, "sum of squares", &optimizer->square_sum);
     }
@@ -140,23 +156,25 @@ static ls_status alloc_all(ls_optimizer *optimizer) {
         status = alloc(optimizer, o->record_count * sizeof *optimizer->records, "records", &optimizer->records);
     }
     if (status != LS_OK) return status;
-    return ls_grad_scaler_create(&optimizer->scaler, ls_model_device(optimizer->model), &o->scaler);
+    return ls_grad_scaler_create(&optimizer->scaler, optimizer->device, &o->scaler);
 }
 
-ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
+ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
+                                 size_t range_count, const ls_optimizer_options *options) {
     *out = NULL;
     ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
     ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
     if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
-    optimizer->model = model;
-    optimizer->compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    optimizer->device = device;
+    optimizer->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     optimizer->options = *options;
+    optimizer->range_count = range_count;
     optimizer->rate = options->learning_rate;
-    status = alloc_all(optimizer);
+    status = alloc_all(optimizer, ranges);
     struct ls_update_state start = {.learning_rate = options->learning_rate, .gradient_factor = 1, .scale = 1};
     if (status == LS_OK) status = ls_copy_now(optimizer->compute, optimizer->states, &start, sizeof start);
-    if (status == LS_OK) status = list_parameters(optimizer);
+    if (status == LS_OK) status = list_gradients(optimizer);
     if (status == LS_OK) status = ls_stream_synchronize(optimizer->compute);
     optimizer->list_travels = false;
     if (status != LS_OK) {
@@ -165,6 +183,20 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     }
     *out = optimizer;
     return LS_OK;
+}
+
+ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options) {
+    *out = NULL;
+    size_t count = ls_model_parameter_count(model);
+    ls_optimizer_range *ranges = calloc(count + 1, sizeof *ranges);
+    if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    for (size_t p = 0; p < count; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count};
+    }
+    ls_status status = ls_optimizer_create_of(out, ls_model_device(model), ranges, count, options);
+    free(ranges);
+    return status;
 }
 
 static struct ls_sgd_rule sgd_rule(const ls_optimizer_options *o) {
@@ -178,7 +210,7 @@ static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
 static void update_all(ls_optimizer *optimizer) {
     const ls_optimizer_options *o = &optimizer->options;
     const struct ls_update_tensor *list = optimizer->device_list;
-    size_t count = ls_model_parameter_count(optimizer->model);
+    size_t count = optimizer->range_count;
     if (o->kind == LS_SGD) {
         ls_sgd_list(optimizer->compute, sgd_rule(o), optimizer->states, list, count, optimizer->chunk_count,
                     optimizer->total);
@@ -199,18 +231,17 @@ static void update_one(ls_optimizer *optimizer, size_t index) {
     }
 }
 
-/* Gives each parameter a copy of the state that they have shared. Once in a run. */
+/* Gives each range a copy of the state that they have shared. Once in a run. */
 static ls_status separate_states(ls_optimizer *optimizer) {
-    ls_device *device = ls_model_device(optimizer->model);
-    size_t count = ls_model_parameter_count(optimizer->model);
+    size_t count = optimizer->range_count;
     struct ls_update_state *states;
     ls_status status = alloc(optimizer, count * sizeof *states, "update state of each parameter", &states);
     if (status != LS_OK) return status;
-    for (size_t p = 0; p < count; p++) {
-        ls_copy(optimizer->compute, &states[p], optimizer->states, sizeof *states);
+    for (size_t r = 0; r < count; r++) {
+        ls_copy(optimizer->compute, &states[r], optimizer->states, sizeof *states);
     }
     status = ls_stream_synchronize(optimizer->compute); /* nothing reads the old state any more */
-    ls_device_free(device, optimizer->states);
+    ls_device_free(optimizer->device, optimizer->states);
     optimizer->states = states;
     optimizer->own_states = true;
     return status;
@@ -222,39 +253,37 @@ static void begin(ls_optimizer *optimizer, size_t state) {
 }
 
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
-    return optimizer->own_states ? ls_model_parameter_count(optimizer->model) : 1;
+    return optimizer->own_states ? optimizer->range_count : 1;
 }
 
 static void weigh(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
-    ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list,
-                       ls_model_parameter_count(optimizer->model), optimizer->chunk_count, optimizer->total);
+    ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list, optimizer->range_count,
+                       optimizer->chunk_count, optimizer->total);
     ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
                        ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
                        (float)optimizer->options.clip_norm);
 }
 
 static void update(ls_optimizer *optimizer, const bool *skip) {
-    if (ls_model_enqueue_described(optimizer->model, optimizer->compute, LS_DESCRIBED_UPDATE)) return;
     if (!optimizer->own_states) {
         begin(optimizer, 0);
         update_all(optimizer);
         return;
     }
-    for (size_t p = 0; p < ls_model_parameter_count(optimizer->model); p++) {
-        if (skip && skip[p]) continue;
-        begin(optimizer, p);
-        update_one(optimizer, p);
+    for (size_t r = 0; r < optimizer->range_count; r++) {
+        if (skip && skip[r]) continue;
+        begin(optimizer, r);
+        update_one(optimizer, r);
     }
 }
 
 ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
-    ls_status status = is_listed(optimizer) ? LS_OK : list_parameters(optimizer);
+    ls_status status = is_listed(optimizer) ? LS_OK : list_gradients(optimizer);
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status != LS_OK) return status;
     weigh(optimizer);
     update(optimizer, skip);
-    ls_model_parameters_changed(optimizer->model);
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
     return LS_OK;
 }
@@ -293,9 +322,9 @@ ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_upda
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count) {
     ls_status status = count > 1 && !optimizer->own_states ? separate_states(optimizer) : LS_OK;
     size_t mine = ls_optimizer_state_count(optimizer);
-    for (size_t p = 0; status == LS_OK && p < mine; p++) {
-        const struct ls_update_state *state = &states[count > 1 ? p : 0];
-        status = ls_copy_now(optimizer->compute, &optimizer->states[p], state, sizeof *state);
+    for (size_t r = 0; status == LS_OK && r < mine; r++) {
+        const struct ls_update_state *state = &states[count > 1 ? r : 0];
+        status = ls_copy_now(optimizer->compute, &optimizer->states[r], state, sizeof *state);
     }
     optimizer->rate = states[0].learning_rate;
     return status;
@@ -308,13 +337,13 @@ const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t momen
     return moment == 0 ? "first moment" : "second moment";
 }
 
-float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter) {
-    return moment_of(optimizer, (int)moment, ls_model_parameter(optimizer->model, parameter));
+float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t range) {
+    return moment == 0 ? optimizer->list[range].first : optimizer->list[range].second;
 }
 
 void ls_optimizer_destroy(ls_optimizer *optimizer) {
     if (!optimizer) return;
-    ls_device *device = ls_model_device(optimizer->model);
+    ls_device *device = optimizer->device;
     ls_device_free(device, optimizer->moments[0]);
     ls_device_free(device, optimizer->moments[1]);
     ls_device_free(device, optimizer->states);
@@ -323,5 +352,6 @@ void ls_optimizer_destroy(ls_optimizer *optimizer) {
     ls_device_free(device, optimizer->records);
     ls_grad_scaler_destroy(optimizer->scaler);
     free(optimizer->list);
+    free(optimizer->ranges);
     free(optimizer);
 }

@@ -1,5 +1,10 @@
-/* Optimizers over all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW, by PyTorch's rules
- * (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the model's device, in category optimizer. */
+/* Optimizers over ranges of tensors, such as all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW,
+ * by PyTorch's rules (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the device, in category optimizer:
+ * so much as the ranges need, one range's behind the other's.
+ *
+ * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
+ * new values, and for a checkpoint, which has whole parameters under their names, the parts of the moments. Update states
+ * are the same on all ranks. */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H
 
@@ -7,6 +12,12 @@
 #include "common/optim/grad_scaler.h"
 
 typedef struct ls_optimizer ls_optimizer;
+
+/* Elements first .. first + count - 1 of a tensor and of its gradient, which may be placed elsewhere between two steps. */
+typedef struct ls_optimizer_range {
+    const struct ls_tensor *tensor;
+    size_t first, count;
+} ls_optimizer_range;
 
 typedef enum ls_optimizer_kind { LS_SGD, LS_ADAM, LS_ADAMW } ls_optimizer_kind;
 
@@ -18,9 +29,9 @@ typedef struct ls_optimizer_options {
     double weight_decay;  /* >= 0; Adam: added to the gradient, AdamW: taken from the parameter */
     double beta1, beta2;  /* Adam, AdamW: in [0, 1) */
     double epsilon;       /* Adam, AdamW */
-    double clip_norm;  /* gradients with a larger norm, over all parameters together, are scaled down to it; 0: none */
-    bool measure_norm; /* take the gradients' norm though nothing needs it but the records */
-    size_t record_count;           /* room for ls_optimizer_record; 0: none */
+    double clip_norm;     /* gradients with a larger norm, over all ranges together, are scaled down to it; 0: none */
+    bool measure_norm;    /* take the gradients' norm though nothing needs it but the records */
+    size_t record_count;  /* room for ls_optimizer_record; 0: none */
     ls_grad_scaler_options scaler; /* of the loss, for fp16 */
 } ls_optimizer_options;
 
@@ -31,15 +42,20 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 /* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
 ls_status ls_optimizer_check(const ls_optimizer_options *options);
 
-/* `model` is borrowed until destroy. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
+/* Over all parameters of a model: range p is parameter p. */
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
 
-/* Enqueues one update of every parameter from its gradient, on the compute stream of the model's device: unscale, clip,
- * update, and what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are:
- * what unscaling and clipping multiply them by is one factor, which the update applies as it reads them.
+/* Over ranges in the memory of `device`; there may be none. The list is copied, the tensors are borrowed until destroy. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
+ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
+                                 size_t range_count, const ls_optimizer_options *options);
+
+/* Enqueues one update of every range from its gradient, on the compute stream of the device: unscale, clip, update, and
+ * what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are: what
+ * unscaling and clipping multiply them by is one factor, which the update applies as it reads them. If the tensors are a
+ * model's, ls_model_parameters_changed is to be called afterwards.
  *
- * Parameters for which skip[index] is true (NULL: none) are left out, as PyTorch leaves out those whose gradient is
- * None: no weight decay, no momentum, no count of the step. From the first such step on each parameter counts its own
+ * Ranges for which skip[index] is true (NULL: none) are left out, as PyTorch leaves out parameters whose gradient is
+ * None: no weight decay, no momentum, no count of the step. From the first such step on each range counts its own
  * updates. */
 ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip);
 
@@ -47,7 +63,7 @@ ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip);
 void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate);
 
 /* The scaler of the loss, NULL if there is none; and what the loss's gradient is to be multiplied by, memory of the
- * model's device, NULL without a scaler. */
+ * device, NULL without a scaler. */
 ls_grad_scaler *ls_optimizer_scaler(const ls_optimizer *optimizer);
 const float *ls_optimizer_loss_scale(const ls_optimizer *optimizer);
 
@@ -57,13 +73,13 @@ void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 
-/* The state of a parameter, `parameter->count` floats of device memory each: SGD's momentum, or Adam's two moments. */
+/* The state of a range, a float of device memory for each element: SGD's momentum, or Adam's two moments. */
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
 const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment); /* "momentum", "first moment" */
-float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t parameter);
+float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t range);
 
-/* The update states: one for all parameters, or (see ls_optimizer_step) one for each. Read to the host, which
- * waits. A resumed run writes them: `count` is 1, for all parameters, or their number. */
+/* The update states: one for all ranges, or (see ls_optimizer_step) one for each. Read to the host, which waits. A
+ * resumed run writes them: `count` is 1, for all ranges, or their number. */
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);

@@ -158,7 +158,7 @@ size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int devi
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight);
 
 /* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
- * the device; it returns what else can go wrong. */
+ * the device; it returns what else can go wrong. The parameters count as changed. */
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
 
 /* Where the step's loss lies: its place in the ring; while a step is captured, the place behind the ring. */

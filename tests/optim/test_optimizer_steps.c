@@ -214,3 +214,50 @@ TEST(left_out_parameters_share_factor_and_infinities) {
         updates_close(&some);
     }
 }
+
+/* Of each parameter, the elements before or behind its middle; of every third parameter one part has all. */
+static size_t make_part(ls_optimizer_range *ranges, const ls_model *model, int part) {
+    size_t count = ls_model_parameter_count(model);
+    for (size_t p = 0; p < count; p++) {
+        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        size_t middle = p % 3 == 2 ? tensor->count : tensor->count / 2;
+        ranges[p] = part == 0 ? (ls_optimizer_range){tensor, 0, middle}
+                              : (ls_optimizer_range){tensor, middle, tensor->count - middle};
+    }
+    return count;
+}
+
+/* Two optimizers of parts, and one of nothing, do what one of all parameters does; their moments are its moments. */
+static void expect_parts_to_agree(ls_optimizer_kind kind) {
+    ls_optimizer_options options = ls_optimizer_defaults(kind);
+    if (kind == LS_SGD) options.momentum = 0.9;
+    options.measure_norm = true;
+    struct updates whole = updates_open("mlp:64,32,10", &options), cut = updates_open("mlp:64,32,10", &options);
+    ls_optimizer_range ranges[4];
+    ls_optimizer *parts[3];
+    for (int i = 0; i < 3; i++) {
+        size_t count = i < 2 ? make_part(ranges, cut.model, i) : 0;
+        assert_int_equal(ls_optimizer_create_of(&parts[i], cut.device, ranges, count, &options), LS_OK);
+    }
+    for (int turn = 0; turn < 6; turn++) {
+        const bool skip[4] = {turn == 3};
+        updates_fill(&whole, turn, 1);
+        updates_fill(&cut, turn, 1);
+        updates_step(&whole, turn >= 3 ? skip : NULL);
+        for (int i = 0; i < 3; i++) assert_int_equal(ls_optimizer_step(parts[i], turn >= 3 ? skip : NULL), LS_OK);
+        assert_true(updates_agree(&whole, &cut));
+    }
+    for (size_t p = 0; p < 4; p++) {
+        const float *moment = ls_optimizer_moment(whole.optimizer, 0, p);
+        make_part(ranges, cut.model, 1);
+        assert_memory_equal(ls_optimizer_moment(parts[1], 0, p), moment + ranges[p].first,
+                            ranges[p].count * sizeof(float));
+    }
+    for (int i = 0; i < 3; i++) ls_optimizer_destroy(parts[i]);
+    updates_close(&whole);
+    updates_close(&cut);
+}
+
+TEST(parts_of_parameters_are_updated_as_the_whole) {
+    for (int kind = LS_SGD; kind <= LS_ADAMW; kind++) expect_parts_to_agree((ls_optimizer_kind)kind);
+}

@@ -37,10 +37,7 @@ static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
     return false;
 }
 
-void ddp_abandon(ls_parallel *p) {
-    struct ddp *ddp = ddp_of(p);
-    (void)ls_comm_abort(ddp->comm, "this rank failed");
-}
+void ddp_abandon(ls_parallel *p) { (void)ls_comm_abort(ddp_of(p)->comm, "this rank failed"); }
 
 /* The order in which gradients became ready in the first step, from which the buckets follow. */
 static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {

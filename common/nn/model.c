@@ -63,7 +63,8 @@ ls_status ls_model_create_described(ls_model **out, ls_device *device, const str
     model->described = described;
     ls_status status = ls_describe_parameters(model);
     if (status == LS_OK) {
-        size_t nbytes = max_batch * described->activation_nbytes;
+        size_t fp32_outputs = described->precision == LS_FP32 ? 0 : described->outputs * sizeof(float); /* frame.c */
+        size_t nbytes = max_batch * (described->activation_nbytes + fp32_outputs);
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "activations", (void **)&model->activations);
     }
     return hand_out(out, model, status);

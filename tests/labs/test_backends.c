@@ -47,7 +47,7 @@ TEST_IN(programs, test_every_operation_has_a_row) {
 TEST_IN(programs, test_with_two_gpus) {
     run_backends("CUDA_ON_CPU_DEVICES=2", 0);
     assert_string_equal(cells_of("all_reduce"), "yes yes yes yes yes");
-    assert_string_equal(cells_of("gather"), "yes yes yes yes no"); /* a meta group has no use for it */
+    assert_string_equal(cells_of("gather"), "yes yes yes yes yes");
     assert_string_equal(cells_of("barrier"), "yes yes yes yes yes");
     run_backends("CUDA_ON_CPU_DEVICES=1", 0);
     assert_string_equal(cells_of("all_reduce"), "yes yes yes ? yes");

@@ -3,8 +3,8 @@
  * so much as the ranges need, one range's behind the other's.
  *
  * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
- * new values, and for a checkpoint, which has whole parameters under their names, the parts of the moments. Update states
- * are the same on all ranks. */
+ * new values, and the parts of the moments for a checkpoint, which takes the moments of range p for those of the whole
+ * parameter p (ls_checkpoint_dict). Update states are the same on all ranks, if all skip the same parameters. */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H
 

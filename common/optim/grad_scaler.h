@@ -14,8 +14,8 @@
  * Where PyTorch's object is called four times a step and refuses a wrong order of calls (unscale_ twice, step after
  * step, update without either), an optimizer here owns its scaler: ls_optimizer_step is unscale_, clip_grad_norm_, step
  * and update in one call, in this order, so there is no other. The gradients are not written: the update multiplies by
- * gradient_factor as it reads them. One scaler has one optimizer, whose gradients lie on one device, so that found_inf
- * needs no joining. Without a scaler nothing is scaled, as with enabled=False. */
+ * gradient_factor as it reads them. One scaler has one optimizer, whose gradients lie on one device; if their parts lie on
+ * several ranks, the optimizer's group joins found_inf. Without a scaler nothing is scaled, as with enabled=False. */
 #ifndef LS_OPTIM_GRAD_SCALER_H
 #define LS_OPTIM_GRAD_SCALER_H
 

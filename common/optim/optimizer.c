@@ -3,10 +3,9 @@
  *           operation however many ranges there are: on a GPU one launch instead of 34 for the model "deep".
  *           Ranges that have been skipped count updates of their own; from then on each is an operation of its own
  *   weigh : clipping and loss scaling need to know the gradients before the update: their sum of squares, which is
- *           finite if and only if they are. It costs one reading of them, 4
- *           bytes an element. Unscaling and clipping
- *           cost nothing more, since the update multiplies by their common factor (PyTorch reads and writes the
- *           gradients twice)
+ *           finite if and only if they are; a group's ranks add theirs up. It costs one reading of them, 4 bytes an
+ *           element. Unscaling and clipping cost nothing more, since the update multiplies by their common factor
+ *           (PyTorch reads and writes the gradients twice)
  *   cost  : SGD 12, with momentum 20, Adam 28 bytes for each element; a comparison of the gradients' places, which
  *           DDP changes when it rebuilds its buckets
  *   order : range by range, element by element: nothing is summed, so the bits do not depend on how parameters are cut
@@ -23,6 +22,7 @@
 struct ls_optimizer {
     ls_device *device;
     ls_stream *compute;
+    ls_comm *group; /* NULL: this process has all ranges */
     ls_optimizer_options options;
     ls_optimizer_range *ranges;
     size_t range_count;
@@ -160,7 +160,7 @@ static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ra
 }
 
 ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
-                                 size_t range_count, const ls_optimizer_options *options) {
+                                 size_t range_count, ls_comm *group, const ls_optimizer_options *options) {
     *out = NULL;
     ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
@@ -168,6 +168,7 @@ ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls
     if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
     optimizer->device = device;
     optimizer->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
+    optimizer->group = group;
     optimizer->options = *options;
     optimizer->range_count = range_count;
     optimizer->rate = options->learning_rate;
@@ -194,7 +195,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count};
     }
-    ls_status status = ls_optimizer_create_of(out, ls_model_device(model), ranges, count, options);
+    ls_status status = ls_optimizer_create_of(out, ls_model_device(model), ranges, count, NULL, options);
     free(ranges);
     return status;
 }
@@ -260,6 +261,9 @@ static void weigh(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
     ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list, optimizer->range_count,
                        optimizer->chunk_count, optimizer->total);
+    if (optimizer->group)
+        ls_device_fail(optimizer->device, ls_comm_all_reduce(optimizer->group, optimizer->compute,
+                                                             optimizer->square_sum, 1, LS_FP64, LS_REDUCE_SUM));
     ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
                        ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
                        (float)optimizer->options.clip_norm);

@@ -3,11 +3,12 @@
  * so much as the ranges need, one range's behind the other's.
  *
  * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
- * new values, and for a checkpoint, which has whole parameters under their names, the parts of the moments. Update states
- * are the same on all ranks. */
+ * new values, and the parts of the moments for a checkpoint, which takes the moments of range p for those of the whole
+ * parameter p (ls_checkpoint_dict). Update states are the same on all ranks, if all skip the same parameters. */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H
 
+#include "common/comm/comm.h"
 #include "common/nn/model.h"
 #include "common/optim/grad_scaler.h"
 
@@ -45,9 +46,12 @@ ls_status ls_optimizer_check(const ls_optimizer_options *options);
 /* Over all parameters of a model: range p is parameter p. */
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
 
-/* Over ranges in the memory of `device`; there may be none. The list is copied, the tensors are borrowed until destroy. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
+/* Over ranges in the memory of `device`; there may be none. The list is copied, the tensors are borrowed until destroy.
+ * The gradients' norm and whether one is infinite are those of the ranges of all ranks of `group` together (NULL: this
+ * process has all), which must not have an element twice. Its collectives run on the compute stream, so the group serves
+ * nothing else. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
 ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
-                                 size_t range_count, const ls_optimizer_options *options);
+                                 size_t range_count, ls_comm *group, const ls_optimizer_options *options);
 
 /* Enqueues one update of every range from its gradient, on the compute stream of the device: unscale, clip, update, and
  * what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are: what

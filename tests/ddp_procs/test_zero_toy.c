@@ -48,7 +48,7 @@ static void toy_rank(struct rank *rank) {
     job_open(rank, &ddp, *plan, rank->comm);
     reduced_create(rank, &zero, plan->model, ROWS, &options);
     for (size_t p = 0; p < PARAMETERS; p++) own[p] = find_own(rank, &zero, p);
-    CHECK(ls_optimizer_create_of(&optimizer, rank->device, own, PARAMETERS, &plan->optimizer) == LS_OK);
+    CHECK(ls_optimizer_create_of(&optimizer, rank->device, own, PARAMETERS, NULL, &plan->optimizer) == LS_OK);
     for (const ls_batch *batch = ddp.samples.batches; batch < ddp.samples.batches + plan->steps; batch++) {
         float loss, dy[ROWS * 10], weight = (float)((double)rank->world_size / (double)batch->global_count);
         CHECK(ddp_reducer_arm(zero.reducer, true, batch->count) == LS_OK);

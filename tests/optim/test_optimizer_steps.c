@@ -237,7 +237,7 @@ static void expect_parts_to_agree(ls_optimizer_kind kind) {
     ls_optimizer *parts[3];
     for (int i = 0; i < 3; i++) {
         size_t count = i < 2 ? make_part(ranges, cut.model, i) : 0;
-        assert_int_equal(ls_optimizer_create_of(&parts[i], cut.device, ranges, count, &options), LS_OK);
+        assert_int_equal(ls_optimizer_create_of(&parts[i], cut.device, ranges, count, NULL, &options), LS_OK);
     }
     for (int turn = 0; turn < 6; turn++) {
         const bool skip[4] = {turn == 3};

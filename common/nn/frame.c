@@ -110,8 +110,9 @@ static size_t largest_count(const ls_frame *frame) {
     size_t largest = outputs_too ? ls_image_count(network->layers[frame->end - 1].out) : 0;
     for (size_t l = frame->first; l < frame->end; l++) {
         const ls_layer *layer = &network->layers[l];
-        bool needed = !layer->is_unread && layer->inputs[0] != LS_NETWORK_INPUT;
-        if (needed && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
+        bool needed = false;
+        for (int i = 0; i < layer->input_count; i++) needed = needed || layer->inputs[i] != LS_NETWORK_INPUT;
+        if (needed && !layer->is_unread && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
     }
     return largest;
 }

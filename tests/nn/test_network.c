@@ -86,6 +86,35 @@ TEST(a_residual_network_with_a_tied_layer_is_pytorchs) {
     cJSON_Delete(golden);
 }
 
+/* y = x + fc1(x) + fc1(x): only what the last layer hands back needs a slot, and there dy comes twice. */
+TEST(a_value_that_one_layer_reads_twice_gets_both_gradients) {
+    const ls_layer fc1 = {.kind = &ls_linear, .name = "fc1", .units = WIDTH};
+    const ls_layer sum = {.kind = &ls_addition, .name = "sum", .reads = {NULL, "fc1", "fc1"}};
+    ls_device *device = open_device(0);
+    ls_network *network = ls_network_begin((struct ls_image){WIDTH, 1, 1}, LS_LOSS_CROSS_ENTROPY);
+    ls_model *model;
+    ls_memory_report memory;
+    assert_int_equal(ls_network_add(network, fc1), LS_OK);
+    assert_int_equal(ls_network_add(network, sum), LS_OK);
+    assert_int_equal(ls_network_finish(network), LS_OK);
+    assert_int_equal(ls_model_create_of(&model, device, network, BATCH, LS_FP32), LS_OK);
+    ls_device_memory(device, &memory); /* two outputs, two slots */
+    assert_int_equal(memory.current_bytes[LS_MEMORY_ACTIVATION], 4 * BATCH * WIDTH * sizeof(float));
+    assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
+    assert_int_equal(ls_model_init(model, 3), LS_OK);
+    float *x = make_values(device, BATCH * WIDTH, 4), *dy = make_values(device, BATCH * WIDTH, 5), twice[WIDTH] = {0};
+    for (size_t i = 0; i < BATCH * WIDTH; i++) twice[i % WIDTH] += 2 * dy[i];
+    (void)ls_model_forward(model, x, BATCH, true);
+    ls_model_backward(model, dy, false);
+    for (size_t i = 0; i < WIDTH; i++)
+        assert_true(fabsf(ls_model_parameter(model, 1)->gradient[i] - twice[i]) <= 1e-6f);
+    ls_device_free(device, x);
+    ls_device_free(device, dy);
+    ls_model_destroy(model);
+    ls_network_destroy(network);
+    close_empty_device(device);
+}
+
 /* --- what is refused ------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_does_not_fit_is_refused) {

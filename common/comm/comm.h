@@ -78,8 +78,8 @@ ls_status ls_comm_create_threads(ls_comm **out, const ls_comm_options *options);
 /* A group of meta devices of which this process is the only rank that exists: the others are taken to do what this one
  * does. Operations are numbered, enqueued and counted, and move nothing. Those on the host's memory end as if all ranks
  * had passed the same; where another rank's memory would be copied here (broadcast, scatter, recv) it stays as it is.
- * Regions are the device's memory. The
- * device is closed after the group. Not collective; options->bootstrap is not used. */
+ * Regions are the device's memory. The device is closed after the group. Not collective; options->bootstrap is not
+ * used. */
 ls_status ls_comm_create_meta(ls_comm **out, const ls_comm_options *options, ls_device *device);
 
 /* --- groups whose ranks have GPUs --------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p
 ls_status ls_network_add(ls_network *network, ls_layer description) {
     if (network->layer_count == LS_NETWORK_MAX_LAYERS)
         return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", LS_NETWORK_MAX_LAYERS);
+    for (size_t l = 0; l < network->layer_count; l++)
+        if (strcmp(network->layers[l].name, description.name) == 0)
+            return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own",
+                           description.name);
     ls_status status = connect(network, &description);
     ls_layer *layer = &network->layers[network->layer_count];
     *layer = description;

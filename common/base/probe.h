@@ -36,7 +36,7 @@
  *
  *     LAUNCH       a host thread put work on a stream: object = the stream, number = the launch's number on that stream,
  *                  device, stream_kind, bytes, flops, and of a "copy" from and to; elements = 1 + the number of a
- *                  described model's operation, 0: none; from the beginning to the end of the call. Where streams run
+ *                  described network's operation, 0: none; from the beginning to the end of the call. Where streams run
  *                  inline, the RUN lies within it, written by the same thread before it
  *     RUN          a stream ran it: object, number, device, stream_kind as of its LAUNCH, by whichever thread ran it
  *                  (its phase is that thread's; the phase of the work is the LAUNCH's)

@@ -24,7 +24,7 @@
 
 static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, const struct ls_pass *pass) {
     return (struct ls_batchnorm_shape){
-        .batch = (int)pass->batch,
+        .batch = (int)(pass->batch * ls_shape_rows(layer->in)),
         .channels = layer->in.channels,
         .plane = layer->in.height * layer->in.width,
         .momentum = 0.1f,
@@ -38,6 +38,7 @@ static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, const st
 static ls_status batchnorm_plan(ls_layer *layer) {
     size_t shape[] = {(size_t)layer->in.channels};
     layer->out = layer->in;
+    layer->batchnorm_count = 1;
     layer->saved_nbytes = 2 * shape[0] * sizeof(float);
     ls_layer_add_parameter(layer, "weight", 1, shape);
     ls_layer_add_parameter(layer, "bias", 1, shape);
@@ -73,7 +74,7 @@ static struct shared shared_of(const ls_layer *layer, const struct ls_pass *pass
     return s;
 }
 
-size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
+static size_t batchnorm_shared_nbytes(const ls_layer *layer, int world_size) {
     size_t doubles = (size_t)world_size * statistics_count(layer) + 1;
     return doubles * sizeof(double) + 2 * (size_t)layer->in.channels * sizeof(float);
 }
@@ -142,4 +143,5 @@ const struct ls_layer_kind ls_batchnorm2d = {
     .init = batchnorm_init,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,
+    .shared_nbytes = batchnorm_shared_nbytes,
 };

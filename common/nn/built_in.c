@@ -8,7 +8,10 @@
 
 /* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
 
+enum { MOST_LAYERS = 160 };
+
 static ls_status add_linear(ls_network *network, int number, int units, bool relu) {
+    if (number > MOST_LAYERS) return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_LAYERS);
     ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu, .begins_block = true};
     snprintf(layer.name, sizeof layer.name, "fc%d", number);
     return ls_network_add(network, layer);
@@ -24,7 +27,7 @@ static ls_status describe_mlp(ls_network *network, const char *model, const char
             return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10",
                            model);
         }
-        if (number == 0) network->input = (struct ls_image){(int)size, 1, 1};
+        if (number == 0) network->input = ls_features((int)size);
         if (number > 0) status = add_linear(network, number, (int)size, *end == ',');
         if (*end == '\0') break;
         at = end + 1;
@@ -38,7 +41,7 @@ static ls_status describe_mlp(ls_network *network, const char *model, const char
 /* --- mlp with a head that takes no part --------------------------------------------------------------------------- */
 
 static ls_status describe_branched(ls_network *network) {
-    network->input = (struct ls_image){784, 1, 1};
+    network->input = ls_features(784);
     ls_status status = add_linear(network, 1, 256, true);
     const ls_layer head = {.kind = &ls_linear, .name = "aux", .units = 10};
     const ls_layer next = {.kind = &ls_linear, .name = "fc2", .units = 10, .reads = {"fc1"}};
@@ -49,7 +52,7 @@ static ls_status describe_branched(ls_network *network) {
 /* --- the convolutional network ----------------------------------------------------------------------------------- */
 
 static ls_status describe_convnet(ls_network *network) {
-    network->input = (struct ls_image){1, 28, 28};
+    network->input = (struct ls_shape){.channels = 1, .height = 28, .width = 28};
     const ls_layer layers[] = {
         {.kind = &ls_conv2d, .name = "conv1", .units = 16, .kernel = 5, .stride = 1, .padding = 2},
         {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
@@ -104,7 +107,7 @@ static ls_status describe(ls_network *network, const char *text) {
 
 ls_status ls_network_create(ls_network **out, const char *description) {
     *out = NULL;
-    ls_network *network = ls_network_begin((struct ls_image){0}, LS_LOSS_CROSS_ENTROPY);
+    ls_network *network = ls_network_begin((struct ls_shape){0}, LS_LOSS_CROSS_ENTROPY);
     if (!network) return LS_ERR_NO_MEMORY;
     ls_status status = describe(network, description);
     if (status == LS_OK) status = ls_network_finish(network);

@@ -1,43 +1,16 @@
-/* described — models that enqueue what a description says (described.h).
- *   idea  : the parameters are tensors of a meta device, which needs no memory for them; an operation is a launch that
- *           probes see, with its number, and nothing else
- *   not   : casts (a description has its own operations for them, if any) and branches that are not taken */
+/* described — networks that enqueue what a description says (described.h).
+ *   idea  : a layer's parameters are the network's, and memory is accounted for as for any layer; an operation is a launch
+ *           that probes see, with its number, and nothing else. Gradients are ready where the description says so, in
+ *           the middle of a layer's backward, too
+ *   not   : casts (a description has its own operations for them, if any) */
 #include "common/nn/described.h"
 
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/base/probe.h"
 #include "common/nn/model_internal.h"
-
-/* --- tensors ----------------------------------------------------------------------------------------------------- */
-
-static struct ls_tensor named(const char *name, size_t count) {
-    struct ls_tensor tensor = {.ndim = 1, .shape = {count}, .count = count};
-    snprintf(tensor.name, sizeof tensor.name, "%s", name);
-    return tensor;
-}
-
-ls_status ls_describe_parameters(ls_model *model) {
-    const struct ls_described *d = model->described;
-    size_t count = d->parameter_count;
-    struct ls_tensor *tensors = calloc(count + 1, sizeof *tensors);
-    const struct ls_tensor **list = calloc(count + 1, sizeof *list);
-    int *blocks = calloc(count + 1, sizeof *blocks);
-    ls_status status = tensors && list && blocks ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
-    for (size_t t = 0; status == LS_OK && t <= count; t++) {
-        tensors[t] =
-            t < count ? named(d->parameter_names[t], d->parameter_counts[t]) : named("buffers", d->buffer_count);
-        list[t] = &tensors[t];
-    }
-    struct ls_declarations declared = {list, list + count, blocks, count, d->buffer_count > 0, 1};
-    if (status == LS_OK) status = ls_parameters_create(&model->parameters, model->device, model->precision, &declared);
-    free(blocks);
-    free(list);
-    free(tensors);
-    return status;
-}
 
 /* --- operations -------------------------------------------------------------------------------------------------- */
 
@@ -52,30 +25,24 @@ static void enqueue(ls_stream *stream, const struct ls_described_op *op, size_t 
 
 /* --- batch norm together with other ranks (batchnorm.c) ------------------------------------------------------------ */
 
-/* Doubles: statistics of a rank; floats: sums. All layers use the same memory, in turn. */
+/* Doubles: statistics of a rank; floats: sums. */
 static size_t statistics_of(const struct ls_described_op *op) { return 2 * (size_t)op->channels + 1; }
 
-size_t ls_described_batchnorm_count(const struct ls_described *d) {
-    size_t count = 0;
-    for (size_t i = 0; i < d->op_count; i++) count += d->ops[i].part == LS_DESCRIBED_FORWARD && d->ops[i].channels > 0;
-    return count;
+static bool is_batchnorm(const struct ls_described_op *op) {
+    return op->part == LS_DESCRIBED_FORWARD && op->channels > 0;
 }
 
-ls_status ls_describe_sync_batchnorm(ls_model *model, ls_comm *group) {
-    const struct ls_described *d = model->described;
-    size_t nbytes = 0, ranks = group ? (size_t)ls_comm_world_size(group) : 1;
-    ls_device_free(model->device, model->shared);
-    model->shared = NULL;
-    model->group = NULL;
-    for (size_t i = 0; i < d->op_count; i++)
-        if (d->ops[i].part == LS_DESCRIBED_FORWARD && d->ops[i].channels > 0)
-            nbytes += (ranks * statistics_of(&d->ops[i]) + 1) * sizeof(double) +
-                      2 * (size_t)d->ops[i].channels * sizeof(float);
-    if (ranks == 1 || nbytes == 0) return LS_OK;
-    ls_status status =
-        ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, nbytes, "statistics of all ranks", (void **)&model->shared);
-    if (status == LS_OK) model->group = group;
-    return status;
+/* The layer's operations use the same memory, in turn. */
+static size_t described_shared_nbytes(const ls_layer *layer, int world_size) {
+    const struct ls_described_node *node = layer->described;
+    size_t nbytes = 0;
+    for (size_t i = node->first_forward; i < node->end_forward; i++) {
+        const struct ls_described_op *op = &node->network->ops[i];
+        if (is_batchnorm(op))
+            nbytes += ((size_t)world_size * statistics_of(op) + 1) * sizeof(double) +
+                      2 * (size_t)op->channels * sizeof(float);
+    }
+    return nbytes;
 }
 
 /* What an operation of the layer's own time is split into has none of its own. */
@@ -84,44 +51,130 @@ static void enqueue_part(ls_stream *stream, const char *name) {
     enqueue(stream, &part, SIZE_MAX);
 }
 
-static void enqueue_together(ls_model *model, ls_stream *stream, const struct ls_described_op *op, size_t number) {
+static void enqueue_together(const struct ls_pass *pass, const struct ls_described_op *op, size_t number) {
     size_t statistics = statistics_of(op);
-    double *mine = model->shared + (size_t)ls_comm_rank(model->group) * statistics;
+    double *everybodys = pass->shared, *mine = everybodys + (size_t)ls_comm_rank(pass->group) * statistics;
+    ls_device *device = ls_stream_device(pass->stream);
     if (op->part == LS_DESCRIBED_FORWARD) {
-        enqueue_part(stream, "batchnorm_statistics");
-        ls_device_fail(model->device,
-                       ls_comm_all_gather(model->group, stream, mine, model->shared, statistics, LS_INT64));
-        enqueue_part(stream, "batchnorm_merge");
-        enqueue(stream, op, number);
+        enqueue_part(pass->stream, "batchnorm_statistics");
+        ls_device_fail(device, ls_comm_all_gather(pass->group, pass->stream, mine, everybodys, statistics, LS_INT64));
+        enqueue_part(pass->stream, "batchnorm_merge");
+        enqueue(pass->stream, op, number);
     } else {
-        enqueue(stream, op, number);
-        ls_device_fail(model->device, ls_comm_all_reduce(model->group, stream, (float *)model->shared,
-                                                         2 * (size_t)op->channels, LS_FP32, LS_REDUCE_SUM));
-        enqueue_part(stream, "batchnorm_input_gradient");
+        enqueue(pass->stream, op, number);
+        ls_device_fail(device, ls_comm_all_reduce(pass->group, pass->stream, pass->shared, 2 * (size_t)op->channels,
+                                                  LS_FP32, LS_REDUCE_SUM));
+        enqueue_part(pass->stream, "batchnorm_input_gradient");
     }
 }
 
-/* --- a pass ------------------------------------------------------------------------------------------------------ */
+/* --- a layer ------------------------------------------------------------------------------------------------------ */
 
-static void report_ready(ls_model *model, const struct ls_described_op *op) {
+static ls_status described_plan(ls_layer *layer) {
+    const struct ls_described_node *node = layer->described;
+    if (node->inputs > INT_MAX || node->outputs > INT_MAX)
+        return ls_fail(LS_ERR_INVALID, "layer %s has more than %d elements a sample", layer->name, INT_MAX);
+    layer->in = ls_features((int)node->inputs);
+    layer->out = ls_features((int)node->outputs);
+    layer->saved_nbytes_per_sample = node->kept_nbytes;
+    for (size_t i = node->first_forward; i < node->end_forward; i++)
+        layer->batchnorm_count += is_batchnorm(&node->network->ops[i]);
+    return LS_OK;
+}
+
+static void report_ready(const struct ls_pass *pass, const struct ls_described *d, const struct ls_described_op *op) {
     static const struct ls_described_op hook = {.name = "hook"};
-    const struct ls_described *d = model->described;
     for (int i = 0; i < op->ready_count; i++) {
-        size_t parameter = (size_t)d->ready[op->first_ready + i];
-        if (d->hooks) enqueue(model->compute, &hook, d->op_count);
-        ls_report_ready(model->device, model->parameters, &model->hooks, parameter);
+        if (d->hooks) enqueue(pass->stream, &hook, d->op_count);
+        ls_pass_ready(pass, (size_t)d->ready[op->first_ready + i]);
     }
+}
+
+static void enqueue_range(const struct ls_pass *pass, const struct ls_described *d, size_t first, size_t end,
+                          ls_described_part part) {
+    ls_device *device = ls_stream_device(pass->stream);
+    if (ls_device_computes(device))
+        ls_device_fail(device, ls_fail(LS_ERR_INVALID,
+                                       "device %d computes: a network that is only described has nothing "
+                                       "for it",
+                                       ls_device_index(device)));
+    for (size_t i = first; i < end; i++) {
+        if (d->ops[i].part != part) continue;
+        if (pass->group && d->ops[i].channels > 0)
+            enqueue_together(pass, &d->ops[i], i);
+        else
+            enqueue(pass->stream, &d->ops[i], i);
+        if (part == LS_DESCRIBED_BACKWARD) report_ready(pass, d, &d->ops[i]);
+    }
+}
+
+static void described_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_described_node *node = layer->described;
+    enqueue_range(pass, node->network, node->first_forward, node->end_forward, LS_DESCRIBED_FORWARD);
+}
+
+static void described_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_described_node *node = layer->described;
+    enqueue_range(pass, node->network, node->first_backward, node->end_backward, LS_DESCRIBED_BACKWARD);
+}
+
+static const struct ls_layer_kind described_layer = {
+    .name = "described",
+    .in_place = true,
+    .leaves_input = true,
+    .reports = true,
+    .plan = described_plan,
+    .forward = described_forward,
+    .backward = described_backward,
+    .shared_nbytes = described_shared_nbytes,
+};
+
+/* --- a network ---------------------------------------------------------------------------------------------------- */
+
+static struct ls_tensor named(const char *name, size_t count) {
+    struct ls_tensor tensor = {.ndim = 1, .shape = {count}, .count = count};
+    snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    return tensor;
+}
+
+static ls_status add_node(ls_network *network, const struct ls_described_node *node) {
+    const struct ls_described *d = node->network;
+    ls_layer layer = {.kind = &described_layer, .described = node, .begins_block = node->begins_block};
+    snprintf(layer.name, sizeof layer.name, "%zu", network->layer_count); /* those of a description may be alike */
+    ls_status status = ls_network_add(network, layer);
+    for (size_t p = 0; status == LS_OK && p < node->parameter_count; p++) {
+        size_t number = network->parameter_count;
+        struct ls_tensor tensor = named(d->parameter_names[number], d->parameter_counts[number]);
+        status = ls_network_declare_parameter(network, &tensor);
+    }
+    return status;
+}
+
+ls_status ls_network_create_described(ls_network **out, const struct ls_described *described) {
+    *out = NULL;
+    ls_network *network = ls_network_begin(ls_features(0), LS_LOSS_CROSS_ENTROPY);
+    if (!network) return LS_ERR_NO_MEMORY;
+    network->input_nbytes = described->input_nbytes;
+    network->casts_itself = true;
+    ls_status status = LS_OK;
+    for (size_t n = 0; status == LS_OK && n < described->node_count; n++)
+        status = add_node(network, &described->nodes[n]);
+    struct ls_tensor buffers = named("buffers", described->buffer_count);
+    if (status == LS_OK && described->buffer_count > 0) status = ls_network_declare_buffer(network, &buffers);
+    if (status == LS_OK) status = ls_network_finish(network);
+    if (status != LS_OK) {
+        ls_network_destroy(network);
+        return status;
+    }
+    network->described = described;
+    network->answer_nbytes = described->answer_nbytes;
+    *out = network;
+    return LS_OK;
 }
 
 bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part) {
-    const struct ls_described *d = model->described;
-    for (size_t i = 0; d && i < d->op_count; i++) {
-        if (d->ops[i].part != part) continue;
-        if (model->group && d->ops[i].channels > 0)
-            enqueue_together(model, stream, &d->ops[i], i);
-        else
-            enqueue(stream, &d->ops[i], i);
-        if (part == LS_DESCRIBED_BACKWARD) report_ready(model, &d->ops[i]);
-    }
+    const struct ls_described *d = model->network->described;
+    for (size_t i = 0; d && i < d->op_count; i++)
+        if (d->ops[i].part == part) enqueue(stream, &d->ops[i], i);
     return d != NULL;
 }

@@ -1,8 +1,9 @@
-/* Described models: networks of which only is known which operations a step enqueues, in which order, and which
- * gradients are ready behind which of them. They are ls_models on meta devices, so the real steps run with them
- * (labs/replay/record), and what they enqueue bears the number of its operation: a replay can give it a price.
+/* Described networks: of which only is known which operations a step enqueues, in which order, and which gradients are ready
+ * behind which of them. They are networks like others, of layers whose passes enqueue what the description lists; so the
+ * real steps run with them on meta devices (labs/replay/record), and what they enqueue bears the number of its
+ * operation: a replay can give it a price.
  *
- * They take the loss and the update, too, since a network's description has operations for both. */
+ * They take the loss and the update, too, since a description has operations for both. */
 #ifndef LS_NN_DESCRIBED_H
 #define LS_NN_DESCRIBED_H
 
@@ -23,12 +24,23 @@ struct ls_described_op {
     int channels; /* of batch norm, which ls_model_sync_batchnorm makes meet other ranks (batchnorm.c); else 0 */
 };
 
+/* A layer. Its forward and backward enqueue those of the operations first .. end - 1 that belong to the part. */
+struct ls_described_node {
+    const struct ls_described *network;
+    size_t first_forward, end_forward, first_backward, end_backward;
+    size_t parameter_count; /* the next ones of the network's */
+    size_t inputs, outputs; /* elements of a sample. Of the inputs' gradients there is memory for two at a time */
+    size_t kept_nbytes;     /* of a sample: what forward leaves for backward */
+    bool begins_block;
+};
+
 /* What the network holds is accounted for, and so are parameters in half precision. All of it is borrowed, for the life
- * of the models that are made from it. */
+ * of the network that is made from it. */
 struct ls_described {
     ls_dtype precision;
-    size_t input_nbytes, answer_nbytes, outputs; /* of a sample */
-    size_t activation_nbytes; /* of a sample: what forward leaves for backward, and what backward needs beside it */
+    size_t input_nbytes, answer_nbytes;    /* of a sample */
+    const struct ls_described_node *nodes; /* in the order of the forward pass; each reads the one before */
+    size_t node_count;
     const char *const *parameter_names;
     const uint64_t *parameter_counts;     /* elements */
     size_t parameter_count, buffer_count; /* buffers: elements in all */
@@ -38,11 +50,11 @@ struct ls_described {
     bool hooks; /* each gradient that is ready costs an operation of its own, with number op_count (PyTorch's hooks) */
 };
 
-/* LS_ERR_INVALID on a device that computes. */
-ls_status ls_model_create_described(ls_model **out, ls_device *device, const struct ls_described *described,
-                                    size_t max_batch);
+/* For models of the description's precision (ls_model_create_of), on devices that do not compute: a pass poisons others. On
+ * failure *out is NULL. */
+ls_status ls_network_create_described(ls_network **out, const struct ls_described *described);
 
-/* Enqueues what a described model has for this part; false, and nothing, if the model is a real one. */
+/* Enqueues what a described network has for this part (the loss, the update); false, and nothing, if it is a real one. */
 bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part);
 
 #endif

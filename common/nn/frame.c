@@ -32,7 +32,7 @@ static void plan_outputs(ls_frame *frame) {
         const ls_layer *layer = &frame->network->layers[l];
         if (layer->is_unread) continue;
         struct ls_frame_layer *place = &frame->layers[l];
-        size_t count = layer->kind->in_place ? 0 : frame->max_batch * ls_image_count(layer->out);
+        size_t count = layer->kind->in_place ? 0 : frame->max_batch * ls_shape_count(layer->out);
         place->y_offset = take(frame, count * element);
         place->saved_offset = take(frame, layer->saved_nbytes + frame->max_batch * layer->saved_nbytes_per_sample);
     }
@@ -43,8 +43,7 @@ static void plan_outputs(ls_frame *frame) {
 struct way {
     ls_frame *frame;
     bool busy[MOST_SLOTS];
-    int slots[LS_NETWORK_MAX_LAYERS]; /* of each layer's output; LS_NO_SLOT: no reader has been met */
-    int input;                        /* the same of the frame's input */
+    int input; /* the slot of the frame's input; LS_NO_SLOT: no reader has been met */
 };
 
 static int take_slot(struct way *way) {
@@ -70,7 +69,7 @@ static bool is_last_needed(const ls_layer *layer, int input) {
 static struct ls_route route_input(struct way *way, const ls_layer *layer, int i, int *dy) {
     int input = layer->inputs[i];
     if (input == LS_NETWORK_INPUT) return (struct ls_route){LS_ROUTE_NOWHERE, LS_NO_SLOT, LS_NO_SLOT};
-    int *slot = input < (int)way->frame->first ? &way->input : &way->slots[input];
+    int *slot = input < (int)way->frame->first ? &way->input : &way->frame->layers[input].dy;
     if (*slot != LS_NO_SLOT) { /* somebody behind this layer reads it, too */
         struct ls_route route = {LS_ROUTE_ADD, *slot, LS_NO_SLOT};
         if (!layer->kind->hands_on) free_slot(way, route.spare = take_slot(way));
@@ -87,13 +86,12 @@ static struct ls_route route_input(struct way *way, const ls_layer *layer, int i
 
 static ls_status plan_gradients(ls_frame *frame) {
     struct way way = {.frame = frame, .input = LS_NO_SLOT};
-    for (size_t l = 0; l < frame->end; l++) way.slots[l] = LS_NO_SLOT;
-    bool in_half = frame->precision != LS_FP32;
-    way.slots[frame->end - 1] = ls_frame_ends_network(frame) && in_half ? take_slot(&way) : LS_GIVEN;
+    for (size_t l = 0; l < frame->end; l++) frame->layers[l].dy = LS_NO_SLOT;
+    frame->layers[frame->end - 1].dy = ls_frame_casts_output(frame) ? take_slot(&way) : LS_GIVEN;
     for (size_t l = frame->end; l > frame->first; l--) {
         const ls_layer *layer = &frame->network->layers[l - 1];
         if (layer->is_unread) continue;
-        int dy = frame->layers[l - 1].dy = way.slots[l - 1];
+        int dy = frame->layers[l - 1].dy;
         for (int i = 0; i < layer->input_count; i++) frame->layers[l - 1].routes[i] = route_input(&way, layer, i, &dy);
         free_slot(&way, dy);
     }
@@ -106,13 +104,12 @@ static ls_status plan_gradients(ls_frame *frame) {
 /* The largest activation that has a gradient in a slot. */
 static size_t largest_count(const ls_frame *frame) {
     const ls_network *network = frame->network;
-    bool outputs_too = ls_frame_ends_network(frame) && frame->precision != LS_FP32;
-    size_t largest = outputs_too ? ls_image_count(network->layers[frame->end - 1].out) : 0;
+    size_t largest = ls_frame_casts_output(frame) ? ls_shape_count(network->layers[frame->end - 1].out) : 0;
     for (size_t l = frame->first; l < frame->end; l++) {
         const ls_layer *layer = &network->layers[l];
         bool needed = false;
         for (int i = 0; i < layer->input_count; i++) needed = needed || layer->inputs[i] != LS_NETWORK_INPUT;
-        if (needed && !layer->is_unread && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
+        if (needed && !layer->is_unread && ls_shape_count(layer->in) > largest) largest = ls_shape_count(layer->in);
     }
     return largest;
 }
@@ -123,9 +120,8 @@ static void plan_slots(ls_frame *frame) {
     frame->slots_offset = frame->nbytes;
     for (int s = 0; s < frame->slot_count; s++) (void)take(frame, frame->slot_nbytes);
     frame->slot_nbytes = (frame->nbytes - frame->slots_offset) / (size_t)frame->slot_count;
-    size_t outputs = ls_image_count(frame->network->layers[frame->end - 1].out);
-    if (ls_frame_ends_network(frame) && frame->precision != LS_FP32)
-        frame->outputs_offset = take(frame, frame->max_batch * outputs * sizeof(float));
+    size_t outputs = ls_shape_count(frame->network->layers[frame->end - 1].out);
+    if (ls_frame_casts_output(frame)) frame->outputs_offset = take(frame, frame->max_batch * outputs * sizeof(float));
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
@@ -222,9 +218,10 @@ ls_status ls_frame_sync_batchnorm(ls_frame *frame, ls_comm *group) {
     free_shared(frame);
     for (size_t l = frame->first; status == LS_OK && world_size > 1 && l < frame->end; l++) {
         const ls_layer *layer = &frame->network->layers[l];
-        if (layer->kind != &ls_batchnorm2d) continue;
-        status = ls_device_alloc(frame->device, LS_MEMORY_WORKSPACE, ls_batchnorm_shared_nbytes(layer, world_size),
-                                 "statistics of all ranks", &frame->layers[l].shared);
+        if (layer->batchnorm_count == 0) continue;
+        size_t nbytes = layer->kind->shared_nbytes(layer, world_size);
+        status = ls_device_alloc(frame->device, LS_MEMORY_WORKSPACE, nbytes, "statistics of all ranks",
+                                 &frame->layers[l].shared);
     }
     if (status != LS_OK)
         free_shared(frame);

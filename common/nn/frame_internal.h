@@ -54,9 +54,9 @@ struct ls_frame {
     size_t batch;
 };
 
-/* Whether the frame's last layer is the network's: its output leaves in fp32, and its gradient comes so. */
-static inline bool ls_frame_ends_network(const struct ls_frame *frame) {
-    return frame->end == frame->network->layer_count;
+/* In half precision the network's output leaves in fp32, and its gradient comes so. */
+static inline bool ls_frame_casts_output(const struct ls_frame *frame) {
+    return frame->precision != LS_FP32 && frame->end == frame->network->layer_count && !frame->network->casts_itself;
 }
 
 /* The memory that a layer reads and writes in the forward pass; in place, that of its input. LS_NETWORK_INPUT, or a layer
@@ -66,10 +66,5 @@ static inline void *ls_frame_output(const struct ls_frame *frame, int layer) {
         layer = frame->network->layers[layer].inputs[0];
     return layer < (int)frame->first ? (void *)frame->x : frame->layers[layer].y;
 }
-
-/* The gradient's last operation has been enqueued: tells probes and hook. What the hook fails with sticks to the device,
- * as what it enqueues does; on a device that has failed nothing happens. (passes.c) */
-void ls_report_ready(ls_device *device, const ls_parameters *parameters, const struct ls_hooks *hooks,
-                     size_t parameter);
 
 #endif

@@ -43,20 +43,29 @@ struct ls_pass {
     void *workspace; /* scratch memory of products */
     ls_comm *group;  /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
     void *shared;    /* batch norm with a group: what its ranks tell each other */
+    const struct ls_ready *ready; /* backward: for ls_pass_ready */
 };
+
+/* In the middle of a backward: the gradient of the network's parameter `number`, which the layer's plan has not declared
+ * (network_internal.h), is complete once what has been enqueued is done. (passes.c) */
+void ls_pass_ready(const struct ls_pass *pass, size_t number);
 
 /* What a kind of layer does. Slots marked optional may be NULL. */
 struct ls_layer_kind {
     const char *name;
-    bool in_place; /* y is x: the layer needs no output memory */
-    bool hands_on; /* each input's gradient is that of the output as it is: there is no backward to call */
-    bool apart;    /* backward looks at `adds` of each parameter by itself; else they must all be alike */
+    bool in_place;     /* y is x: the layer needs no output memory */
+    bool leaves_input; /* in place, and y is x as it was: others may read it, too */
+    bool hands_on;     /* each input's gradient is that of the output as it is: there is no backward to call */
+    bool reports;      /* backward itself says which gradients are ready, and is called without samples, too */
+    bool apart;        /* backward looks at `adds` of each parameter by itself; else they must all be alike */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
     void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
     void (*backward)(const ls_layer *layer, const struct ls_pass *pass);
     /* (optional) Scratch bytes that a pass needs at a batch size on a kind of device. */
     size_t (*workspace_nbytes)(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch);
+    /* (optional) Bytes of pass->shared, where batch norm may meet the ranks of a group of that size. */
+    size_t (*shared_nbytes)(const ls_layer *layer, int world_size);
 };
 
 #define LS_NETWORK_INPUT (-1) /* in place of the number of a layer */
@@ -73,10 +82,11 @@ struct ls_layer {
     const char *reads[LS_LAYER_MAX_INPUTS];
     const char
         *shares[LS_LAYER_MAX_TENSORS]; /* an earlier parameter that is the p-th of this layer, too; NULL: its own */
+    const struct ls_described_node *described; /* described.h */
     /* from plan() */
-    struct ls_image in, out;                      /* in: of the first input */
+    struct ls_shape in, out;                      /* in: of the first input */
     size_t saved_nbytes_per_sample, saved_nbytes; /* memory kept from forward to backward */
-    size_t parameter_count, buffer_count;
+    size_t parameter_count, buffer_count, batchnorm_count;
     struct ls_tensor parameters[LS_LAYER_MAX_TENSORS], buffers[LS_LAYER_MAX_TENSORS];
     /* from the network */
     int block;
@@ -97,9 +107,6 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
 
 /* The backward of a layer that has seen no samples: its gradients count as zero. */
 void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
-
-/* Bytes of pass->shared of a batch norm layer in a group of that size. */
-size_t ls_batchnorm_shared_nbytes(const ls_layer *layer, int world_size);
 
 extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;
 

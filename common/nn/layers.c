@@ -42,11 +42,14 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
     ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
 }
 
+/* The rows of a batch, each of which is treated by itself. */
+static size_t rows_of(const ls_layer *layer, size_t batch) { return batch * ls_shape_rows(layer->in); }
+
 /* --- linear: y = x w^T + b, or the ReLU of it; w [units, inputs] ----------------------------------------------------- */
 
 static ls_status linear_plan(ls_layer *layer) {
-    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    layer->out = (struct ls_image){layer->units, 1, 1};
+    size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
+    layer->out = (struct ls_shape){layer->units, 1, 1, .rows = layer->in.rows};
     ls_layer_add_parameter(layer, "weight", 2, (size_t[]){units, inputs});
     ls_layer_add_parameter(layer, "bias", 1, (size_t[]){units});
     return LS_OK;
@@ -54,14 +57,14 @@ static ls_status linear_plan(ls_layer *layer) {
 
 /* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
 static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
-    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     const void *w = pass->parameters[0].operand, *b = pass->parameters[1].operand;
-    ls_gemm(pass->stream, pass->dtype, false, true, pass->batch, units, inputs, pass->x[0], w, 0, pass->dtype, pass->y,
-            pass->workspace);
+    ls_gemm(pass->stream, pass->dtype, false, true, rows_of(layer, pass->batch), units, inputs, pass->x[0], w, 0,
+            pass->dtype, pass->y, pass->workspace);
     if (layer->relu)
-        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, b, pass->batch, units);
+        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, b, rows_of(layer, pass->batch), units);
     else
-        ls_add_bias(pass->stream, pass->dtype, pass->y, b, pass->batch, units);
+        ls_add_bias(pass->stream, pass->dtype, pass->y, b, rows_of(layer, pass->batch), units);
 }
 
 /* With a ReLU, dy becomes the gradient of what went into it. */
@@ -69,31 +72,33 @@ static void bias_backward(const ls_layer *layer, const struct ls_pass *pass) {
     const struct ls_pass_parameter *bias = &pass->parameters[1];
     size_t units = (size_t)layer->units;
     if (layer->relu) {
-        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, pass->batch, units,
-                              bias->adds);
+        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, rows_of(layer, pass->batch),
+                              units, bias->adds);
     } else {
-        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->batch, units, bias->adds);
+        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, rows_of(layer, pass->batch), units,
+                         bias->adds);
     }
 }
 
 static void linear_backward(const ls_layer *layer, const struct ls_pass *pass) {
     const struct ls_pass_parameter *weight = &pass->parameters[0];
-    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
+    size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     ls_dtype dtype = pass->dtype;
     bias_backward(layer, pass);
-    ls_gemm(pass->stream, dtype, true, false, units, inputs, pass->batch, pass->dy, pass->x[0], weight->adds ? 1 : 0,
-            LS_FP32, weight->gradient, pass->workspace);
+    ls_gemm(pass->stream, dtype, true, false, units, inputs, rows_of(layer, pass->batch), pass->dy, pass->x[0],
+            weight->adds ? 1 : 0, LS_FP32, weight->gradient, pass->workspace);
     if (!pass->dx[0]) return;
-    ls_gemm(pass->stream, dtype, false, false, pass->batch, inputs, units, pass->dy, weight->operand, 0, dtype,
-            pass->dx[0], pass->workspace);
+    ls_gemm(pass->stream, dtype, false, false, rows_of(layer, pass->batch), inputs, units, pass->dy, weight->operand, 0,
+            dtype, pass->dx[0], pass->workspace);
 }
 
 /* The largest of the three products' needs. */
 static size_t linear_workspace_nbytes(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch) {
-    size_t inputs = ls_image_count(layer->in), units = (size_t)layer->units;
-    size_t forward = ls_gemm_workspace_nbytes(kind, dtype, batch, units, inputs);
-    size_t weights = ls_gemm_workspace_nbytes(kind, dtype, units, inputs, batch);
-    size_t data = ls_gemm_workspace_nbytes(kind, dtype, batch, inputs, units);
+    size_t rows = rows_of(layer, batch);
+    size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
+    size_t forward = ls_gemm_workspace_nbytes(kind, dtype, rows, units, inputs);
+    size_t weights = ls_gemm_workspace_nbytes(kind, dtype, units, inputs, rows);
+    size_t data = ls_gemm_workspace_nbytes(kind, dtype, rows, inputs, units);
     size_t largest = forward > weights ? forward : weights;
     return largest > data ? largest : data;
 }
@@ -111,7 +116,7 @@ const struct ls_layer_kind ls_linear = {
 /* --- flatten: a change of shape only ----------------------------------------------------------------------------- */
 
 static ls_status flatten_plan(ls_layer *layer) {
-    layer->out = (struct ls_image){(int)ls_image_count(layer->in), 1, 1};
+    layer->out = ls_features((int)ls_shape_count(layer->in));
     return LS_OK;
 }
 
@@ -120,6 +125,7 @@ static void nothing(const ls_layer *layer, const struct ls_pass *pass) { (void)l
 const struct ls_layer_kind ls_flatten = {
     .name = "flatten",
     .in_place = true,
+    .leaves_input = true,
     .hands_on = true,
     .plan = flatten_plan,
     .forward = nothing,
@@ -133,7 +139,7 @@ static ls_status add_plan(ls_layer *layer) {
 }
 
 static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {
-    size_t count = pass->batch * ls_image_count(layer->out);
+    size_t count = pass->batch * ls_shape_count(layer->out);
     ls_add(pass->stream, pass->dtype, pass->y, pass->x[0], pass->x[1], count);
     for (int i = 2; i < layer->input_count; i++) ls_add(pass->stream, pass->dtype, pass->y, pass->y, pass->x[i], count);
 }
@@ -149,7 +155,7 @@ const struct ls_layer_kind ls_addition = {
 
 static struct ls_conv2d_shape conv2d_shape(const ls_layer *layer, ls_dtype dtype, size_t batch) {
     return (struct ls_conv2d_shape){
-        .batch = (int)batch,
+        .batch = (int)rows_of(layer, batch),
         .in_channels = layer->in.channels,
         .in_height = layer->in.height,
         .in_width = layer->in.width,
@@ -170,7 +176,8 @@ static size_t conv2d_workspace_nbytes(const ls_layer *layer, ls_dtype dtype, ls_
 static ls_status conv2d_plan(ls_layer *layer) {
     struct ls_conv2d_shape shape = conv2d_shape(layer, LS_FP32, 1);
     size_t kernel = (size_t)layer->kernel;
-    layer->out = (struct ls_image){layer->units, ls_conv2d_out_height(&shape), ls_conv2d_out_width(&shape)};
+    layer->out =
+        (struct ls_shape){layer->units, ls_conv2d_out_height(&shape), ls_conv2d_out_width(&shape), layer->in.rows};
     ls_layer_add_parameter(layer, "weight", 4,
                            (size_t[]){(size_t)layer->units, (size_t)layer->in.channels, kernel, kernel});
     ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
@@ -203,8 +210,8 @@ const struct ls_layer_kind ls_conv2d = {
 /* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */
 
 static struct ls_pool_shape pool_shape(const ls_layer *layer, const struct ls_pass *pass) {
-    return (struct ls_pool_shape){(int)pass->batch * layer->in.channels, layer->in.height, layer->in.width,
-                                  layer->kernel, pass->dtype};
+    return (struct ls_pool_shape){(int)rows_of(layer, pass->batch) * layer->in.channels, layer->in.height,
+                                  layer->in.width, layer->kernel, pass->dtype};
 }
 
 static ls_status maxpool_plan(ls_layer *layer) {
@@ -213,9 +220,10 @@ static ls_status maxpool_plan(ls_layer *layer) {
         return ls_fail(LS_ERR_INVALID, "%s: a window of %d x %d does not fit an image of %d x %d; 2 to %d do",
                        layer->name, layer->kernel, layer->kernel, layer->in.height, layer->in.width,
                        smallest < LS_POOL_MAX_SIZE ? smallest : LS_POOL_MAX_SIZE);
-    layer->out =
-        (struct ls_image){layer->in.channels, layer->in.height / layer->kernel, layer->in.width / layer->kernel};
-    layer->saved_nbytes_per_sample = ls_image_count(layer->out);
+    layer->out = layer->in;
+    layer->out.height /= layer->kernel;
+    layer->out.width /= layer->kernel;
+    layer->saved_nbytes_per_sample = ls_shape_count(layer->out);
     return LS_OK;
 }
 

@@ -30,8 +30,8 @@ ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network
     ls_model *model = new_model(device, max_batch, precision);
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
     model->network = network;
-    struct ls_declarations declared = {network->parameters,      network->buffers,      network->parameter_blocks,
-                                       network->parameter_count, network->buffer_count, network->block_count};
+    struct ls_declarations declared = {network->parameters, network->buffers, network->parameter_count,
+                                       network->buffer_count, network->block_count};
     ls_status status = ls_parameters_create(&model->parameters, device, precision, &declared);
     if (status == LS_OK)
         status = ls_frame_create(&model->frame, device, network, precision, ls_network_blocks(network), max_batch);
@@ -52,33 +52,12 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
     return status;
 }
 
-ls_status ls_model_create_described(ls_model **out, ls_device *device, const struct ls_described *described,
-                                    size_t max_batch) {
-    *out = NULL;
-    if (ls_device_computes(device))
-        return ls_fail(LS_ERR_INVALID, "device %d computes: a model that is only described has nothing for it",
-                       ls_device_index(device));
-    ls_model *model = new_model(device, max_batch, described->precision);
-    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
-    model->described = described;
-    ls_status status = ls_describe_parameters(model);
-    if (status == LS_OK) {
-        size_t fp32_outputs = described->precision == LS_FP32 ? 0 : described->outputs * sizeof(float); /* frame.c */
-        size_t nbytes = max_batch * (described->activation_nbytes + fp32_outputs);
-        status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "activations", (void **)&model->activations);
-    }
-    return hand_out(out, model, status);
-}
-
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch) {
-    if (model->described) return ls_model_create_described(out, device, model->described, max_batch);
     return ls_model_create_of(out, device, model->network, max_batch, model->precision);
 }
 
 void ls_model_destroy(ls_model *model) {
     if (!model) return;
-    ls_device_free(model->device, model->shared);
-    ls_device_free(model->device, model->activations);
     ls_frame_destroy(model->frame);
     ls_parameters_destroy(model->parameters);
     ls_network_destroy(model->owned);
@@ -90,13 +69,11 @@ void ls_model_destroy(ls_model *model) {
 void ls_model_parameters_changed(ls_model *model) { ls_parameters_changed(model->parameters); }
 
 const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training) {
-    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_FORWARD)) return model->parameters->slab;
     return ls_frame_forward(model->frame, model->parameters, &model->hooks, x, batch,
                             training ? LS_TRAINING : LS_EVALUATING);
 }
 
 void ls_model_backward(ls_model *model, float *dy, bool accumulate) {
-    if (ls_model_enqueue_described(model, model->compute, LS_DESCRIBED_BACKWARD)) return;
     (void)ls_frame_backward(model->frame, model->parameters, &model->hooks, dy, accumulate);
 }
 
@@ -182,30 +159,23 @@ ls_device *ls_model_device(const ls_model *model) { return model->device; }
 const ls_network *ls_model_network(const ls_model *model) { return model->network; }
 ls_parameters *ls_model_tensors(const ls_model *model) { return model->parameters; }
 ls_dtype ls_model_precision(const ls_model *model) { return model->precision; }
-struct ls_image ls_model_input(const ls_model *model) {
-    return model->described ? (struct ls_image){0} : model->network->input;
+struct ls_shape ls_model_input(const ls_model *model) {
+    return model->network->input;
 }
+struct ls_shape ls_model_output(const ls_model *model) {
+    return ls_network_output(model->network);
+}
+size_t ls_model_outputs(const ls_model *model) { return ls_shape_count(ls_model_output(model)); }
 size_t ls_model_input_nbytes(const ls_model *model) {
-    if (model->described) return model->described->input_nbytes;
-    return ls_image_count(model->network->input) * ls_dtype_nbytes(model->precision);
+    if (model->network->input_nbytes > 0) return model->network->input_nbytes;
+    return ls_shape_count(model->network->input) * ls_dtype_nbytes(model->precision);
 }
-ls_loss_kind ls_model_loss(const ls_model *model) {
-    return model->described ? LS_LOSS_CROSS_ENTROPY : model->network->loss;
-}
-
-size_t ls_model_answer_nbytes(const ls_model *model) {
-    if (model->described) return model->described->answer_nbytes;
-    return ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : ls_model_outputs(model) * sizeof(float);
-}
-
-size_t ls_model_outputs(const ls_model *model) {
-    if (model->described) return model->described->outputs;
-    return ls_image_count(model->network->layers[model->network->layer_count - 1].out);
-}
+size_t ls_model_answer_nbytes(const ls_model *model) { return model->network->answer_nbytes; }
+ls_loss_kind ls_model_loss(const ls_model *model) { return model->network->loss; }
 
 size_t ls_model_parameter_count(const ls_model *model) { return model->parameters->count; }
 const bool *ls_model_untaken(const ls_model *model) {
-    return model->network && model->network->has_untaken ? model->network->untaken : NULL;
+    return model->network->has_untaken ? model->network->untaken : NULL;
 }
 const struct ls_tensor *ls_model_parameter(const ls_model *model, size_t index) {
     return &model->parameters->tensors[index];
@@ -228,26 +198,24 @@ void ls_model_parameters(const ls_model *model, float **data, size_t *count) {
 /* --- batch norm ---------------------------------------------------------------------------------------------------- */
 
 ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
-    return model->described ? ls_describe_sync_batchnorm(model, group) : ls_frame_sync_batchnorm(model->frame, group);
+    return ls_frame_sync_batchnorm(model->frame, group);
 }
 
+/* The layer that has the index-th; NULL: there are fewer. */
 static const ls_layer *batchnorm_at(const ls_model *model, size_t index) {
-    for (size_t l = 0; l < model->network->layer_count; l++) {
-        const ls_layer *layer = &model->network->layers[l];
-        if (layer->kind == &ls_batchnorm2d && index-- == 0) return layer;
-    }
+    const ls_network *network = model->network;
+    for (size_t l = 0; l < network->layer_count; index -= network->layers[l++].batchnorm_count)
+        if (index < network->layers[l].batchnorm_count) return &network->layers[l];
     return NULL;
 }
 
 size_t ls_model_batchnorm_count(const ls_model *model) {
-    if (model->described) return ls_described_batchnorm_count(model->described);
     size_t count = 0;
-    while (batchnorm_at(model, count)) count++;
+    for (size_t l = 0; l < model->network->layer_count; l++) count += model->network->layers[l].batchnorm_count;
     return count;
 }
 
 const char *ls_model_batchnorm_name(const ls_model *model, size_t index) { return batchnorm_at(model, index)->name; }
 int64_t *ls_model_batches_tracked(ls_model *model, size_t index) {
-    size_t buffer = model->described ? 0 : batchnorm_at(model, index)->buffer_numbers[0];
-    return &model->parameters->batches_tracked[buffer];
+    return &model->parameters->batches_tracked[batchnorm_at(model, index)->buffer_numbers[0]];
 }

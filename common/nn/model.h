@@ -54,10 +54,11 @@ ls_device *ls_model_device(const ls_model *model);
 const ls_network *ls_model_network(const ls_model *model);
 ls_parameters *ls_model_tensors(const ls_model *model); /* for frames beside the model's own */
 ls_dtype ls_model_precision(const ls_model *model);
-struct ls_image ls_model_input(const ls_model *model);
-size_t ls_model_input_nbytes(const ls_model *model);  /* of a sample, in the model's precision */
-size_t ls_model_outputs(const ls_model *model);       /* per sample */
-size_t ls_model_answer_nbytes(const ls_model *model); /* of a sample: its label, or its target */
+struct ls_shape ls_model_input(const ls_model *model);
+size_t ls_model_input_nbytes(const ls_model *model); /* of a sample: in the model's precision, or of its integers */
+struct ls_shape ls_model_output(const ls_model *model);
+size_t ls_model_outputs(const ls_model *model);       /* per sample, over all rows */
+size_t ls_model_answer_nbytes(const ls_model *model); /* of a sample: its label (of each row), or its target */
 ls_loss_kind ls_model_loss(const ls_model *model);
 
 size_t ls_model_parameter_count(const ls_model *model); /* tensors */

@@ -1,9 +1,7 @@
-/* The state of a model: a network, its parameters and a frame on one device; or a described network (described.h), which
- * needs no frame. Private to common/nn. */
+/* The state of a model: a network, its parameters and a frame on one device. Private to common/nn. */
 #ifndef LS_NN_MODEL_INTERNAL_H
 #define LS_NN_MODEL_INTERNAL_H
 
-#include "common/nn/described.h"
 #include "common/nn/frame_internal.h"
 #include "common/nn/model.h"
 
@@ -17,20 +15,8 @@ struct ls_model {
     ls_network *owned; /* the same, if the model was made from a text */
     ls_parameters *parameters;
     ls_frame *frame;
-    /* in place of network and frame */
-    const struct ls_described *described;
-    float *activations;
-    ls_comm *group;
-    double *shared;
     /* set by the caller */
     struct ls_hooks hooks;
 };
-
-/* The tensors of a described model. (described.c) */
-ls_status ls_describe_parameters(ls_model *model);
-
-/* ls_model_sync_batchnorm and ls_model_batchnorm_count of a described model. (described.c) */
-ls_status ls_describe_sync_batchnorm(ls_model *model, ls_comm *group);
-size_t ls_described_batchnorm_count(const struct ls_described *described);
 
 #endif

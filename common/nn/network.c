@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "common/nn/network_internal.h"
 
-ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss) {
+ls_network *ls_network_begin(struct ls_shape input, ls_loss_kind loss) {
     ls_network *network = calloc(1, sizeof *network);
     if (!network) {
         (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
@@ -22,15 +22,31 @@ ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss) {
     return network;
 }
 
-void ls_network_destroy(ls_network *network) { free(network); }
+void ls_network_destroy(ls_network *network) {
+    if (!network) return;
+    free(network->layers);
+    free(network->parameters);
+    free(network->buffers);
+    free(network->untaken);
+    free(network);
+}
 
 /* --- adding a layer ------------------------------------------------------------------------------------------------ */
 
-static bool same_image(struct ls_image a, struct ls_image b) {
-    return a.channels == b.channels && a.height == b.height && a.width == b.width;
+/* The array with room for one more: it doubles whenever its count is a power of two. NULL, reported: it is as it was. */
+static void *with_room(void *array, size_t count, size_t element_nbytes) {
+    if ((count & (count - 1)) != 0) return array;
+    void *larger = realloc(array, (count > 0 ? 2 * count : 1) * element_nbytes);
+    if (!larger) (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    return larger;
 }
 
-static struct ls_image output_of(const ls_network *network, int layer) {
+static bool same_shape(struct ls_shape a, struct ls_shape b) {
+    return a.channels == b.channels && a.height == b.height && a.width == b.width &&
+           ls_shape_rows(a) == ls_shape_rows(b);
+}
+
+static struct ls_shape shape_of(const ls_network *network, int layer) {
     return layer == LS_NETWORK_INPUT ? network->input : network->layers[layer].out;
 }
 
@@ -52,52 +68,72 @@ static ls_status connect(const ls_network *network, ls_layer *layer) {
         if (layer->reads[i]) status = find_input(network, layer, layer->reads[i], &layer->inputs[i]);
     }
     if (status != LS_OK) return status;
-    layer->in = output_of(network, layer->inputs[0]);
+    layer->in = shape_of(network, layer->inputs[0]);
     for (int i = 1; i < layer->input_count; i++)
-        if (!same_image(output_of(network, layer->inputs[i]), layer->in))
+        if (!same_shape(shape_of(network, layer->inputs[i]), layer->in))
             return ls_fail(LS_ERR_INVALID, "the inputs of layer %s differ in shape", layer->name);
     return LS_OK;
 }
 
-static bool same_shape(const struct ls_tensor *a, const struct ls_tensor *b) {
+ls_status ls_network_declare_parameter(ls_network *network, const struct ls_tensor *tensor) {
+    struct ls_declared *list = with_room(network->parameters, network->parameter_count, sizeof *list);
+    if (!list) return LS_ERR_NO_MEMORY;
+    network->parameters = list;
+    list[network->parameter_count++] = (struct ls_declared){*tensor, network->block_count - 1};
+    return LS_OK;
+}
+
+ls_status ls_network_declare_buffer(ls_network *network, const struct ls_tensor *tensor) {
+    struct ls_tensor *list = with_room(network->buffers, network->buffer_count, sizeof *list);
+    if (!list) return LS_ERR_NO_MEMORY;
+    network->buffers = list;
+    list[network->buffer_count++] = *tensor;
+    return LS_OK;
+}
+
+static bool alike(const struct ls_tensor *a, const struct ls_tensor *b) {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
 }
 
+/* The number of the layer's p-th parameter: a new one, or that of the one that it shares. */
 static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p) {
     size_t *number = &layer->parameter_numbers[p];
     const struct ls_tensor *tensor = &layer->parameters[p];
     if (!layer->shares[p]) {
-        *number = network->parameter_count++;
-        network->parameters[*number] = tensor;
-        network->parameter_blocks[*number] = layer->block;
-        return LS_OK;
+        *number = network->parameter_count;
+        return ls_network_declare_parameter(network, tensor);
     }
     for (*number = 0; *number < network->parameter_count; ++*number) {
-        const struct ls_tensor *other = network->parameters[*number];
-        if (strcmp(other->name, layer->shares[p]) == 0 && same_shape(other, tensor)) return LS_OK;
+        const struct ls_tensor *other = &network->parameters[*number].tensor;
+        if (strcmp(other->name, layer->shares[p]) == 0 && alike(other, tensor)) return LS_OK;
     }
     return ls_fail(LS_ERR_INVALID, "%s is to be %s, but there is no such parameter of its shape before it",
                    tensor->name, layer->shares[p]);
 }
 
-ls_status ls_network_add(ls_network *network, ls_layer description) {
-    if (network->layer_count == LS_NETWORK_MAX_LAYERS)
-        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", LS_NETWORK_MAX_LAYERS);
+static ls_status find_name(const ls_network *network, const char *name) {
     for (size_t l = 0; l < network->layer_count; l++)
-        if (strcmp(network->layers[l].name, description.name) == 0)
-            return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own",
-                           description.name);
-    ls_status status = connect(network, &description);
-    ls_layer *layer = &network->layers[network->layer_count];
-    *layer = description;
-    if (status == LS_OK) status = layer->kind->plan(layer);
+        if (strcmp(network->layers[l].name, name) == 0)
+            return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own", name);
+    return LS_OK;
+}
+
+ls_status ls_network_add(ls_network *network, ls_layer description) {
+    ls_status status = find_name(network, description.name);
+    if (status == LS_OK) status = connect(network, &description);
+    if (status == LS_OK) status = description.kind->plan(&description);
     if (status != LS_OK) return status;
+    ls_layer *list = with_room(network->layers, network->layer_count, sizeof *list), *layer;
+    if (!list) return LS_ERR_NO_MEMORY;
+    network->layers = list;
+    layer = &list[network->layer_count];
+    *layer = description;
     if (network->layer_count == 0 || layer->begins_block) network->block_count++;
     layer->block = network->block_count - 1;
     for (size_t p = 0; status == LS_OK && p < layer->parameter_count; p++) status = number_parameter(network, layer, p);
-    for (size_t b = 0; b < layer->buffer_count; b++) {
+    for (size_t b = 0; status == LS_OK && b < layer->buffer_count; b++) {
         layer->buffer_numbers[b] = network->buffer_count;
-        network->buffers[network->buffer_count++] = &layer->buffers[b];
+        status = ls_network_declare_buffer(network, &layer->buffers[b]);
     }
     network->layer_count++;
     return status;
@@ -106,17 +142,25 @@ ls_status ls_network_add(ls_network *network, ls_layer description) {
 /* --- what the whole of it says of each layer ----------------------------------------------------------------------- */
 
 static void mark_unread(ls_network *network) {
-    bool read[LS_NETWORK_MAX_LAYERS] = {false};
+    for (size_t l = 0; l < network->layer_count; l++) network->layers[l].is_unread = l + 1 < network->layer_count;
     for (size_t l = network->layer_count; l > 0; l--) {
-        ls_layer *layer = &network->layers[l - 1];
-        layer->is_unread = !read[l - 1] && l < network->layer_count;
+        const ls_layer *layer = &network->layers[l - 1];
         for (int i = 0; !layer->is_unread && i < layer->input_count; i++)
-            if (layer->inputs[i] != LS_NETWORK_INPUT) read[layer->inputs[i]] = true;
+            if (layer->inputs[i] != LS_NETWORK_INPUT) network->layers[layer->inputs[i]].is_unread = false;
     }
 }
 
-static void mark_uses(ls_network *network) {
-    bool met[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS] = {false};
+/* A parameter is untaken if only unread layers have it. */
+static void mark_untaken(ls_network *network) {
+    for (int read = 0; read < 2; read++)
+        for (size_t l = 0; l < network->layer_count; l++)
+            for (size_t p = 0; network->layers[l].is_unread == !read && p < network->layers[l].parameter_count; p++)
+                network->untaken[network->layers[l].parameter_numbers[p]] = !read;
+    for (size_t p = 0; p < network->parameter_count; p++)
+        network->has_untaken = network->has_untaken || network->untaken[p];
+}
+
+static void mark_uses(ls_network *network, bool *met) {
     for (size_t l = network->layer_count; l > 0; l--) {
         ls_layer *layer = &network->layers[l - 1];
         for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
@@ -124,10 +168,6 @@ static void mark_uses(ls_network *network) {
             layer->is_first_use[p] = !met[number];
             met[number] = true;
         }
-    }
-    for (size_t p = 0; p < network->parameter_count; p++) {
-        network->untaken[p] = !met[p];
-        network->has_untaken = network->has_untaken || !met[p];
     }
     for (size_t l = 0; l < network->layer_count; l++) {
         ls_layer *layer = &network->layers[l];
@@ -147,7 +187,7 @@ static int readers_of(const ls_network *network, int value) {
 
 /* A layer in place that does not leave its input as it is may be its only reader. */
 static bool overwrites_what_others_read(const ls_network *network, const ls_layer *layer) {
-    if (!layer->kind->in_place || layer->kind->hands_on) return false;
+    if (!layer->kind->in_place || layer->kind->leaves_input) return false;
     return layer->inputs[0] == LS_NETWORK_INPUT || readers_of(network, layer->inputs[0]) > 1;
 }
 
@@ -168,9 +208,17 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
 }
 
 ls_status ls_network_finish(ls_network *network) {
-    mark_unread(network);
-    mark_uses(network);
-    ls_status status = LS_OK;
+    bool *met = calloc(network->parameter_count + 1, sizeof *met);
+    network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
+    ls_status status = met && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    if (status == LS_OK) {
+        network->answer_nbytes =
+            ls_network_answers(network) * (network->loss == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : sizeof(float));
+        mark_unread(network);
+        mark_untaken(network);
+        mark_uses(network, met);
+    }
+    free(met);
     for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
         status = check_layer(network, &network->layers[l]);
     return status;
@@ -180,7 +228,16 @@ struct ls_blocks ls_network_blocks(const ls_network *network) {
     return (struct ls_blocks){0, network->block_count};
 }
 
-struct ls_image ls_network_block_input(const ls_network *network, int block) {
+struct ls_shape ls_network_output(const ls_network *network) {
+    return network->layers[network->layer_count - 1].out;
+}
+
+size_t ls_network_answers(const ls_network *network) {
+    struct ls_shape out = ls_network_output(network);
+    return network->loss == LS_LOSS_CROSS_ENTROPY ? ls_shape_rows(out) : ls_shape_count(out);
+}
+
+struct ls_shape ls_network_block_input(const ls_network *network, int block) {
     size_t l = 0;
     while (network->layers[l].block < block) l++;
     return l > 0 ? network->layers[l - 1].out : network->input;

@@ -27,6 +27,9 @@ struct ls_blocks {
     int first, end;
 };
 struct ls_blocks ls_network_blocks(const ls_network *network); /* all */
-struct ls_image ls_network_block_input(const ls_network *network, int block);
+struct ls_shape ls_network_block_input(const ls_network *network, int block);
+struct ls_shape ls_network_output(const ls_network *network);
+/* Of a sample: its labels, one for each row of the output, or the floats of its target. */
+size_t ls_network_answers(const ls_network *network);
 
 #endif

@@ -11,27 +11,33 @@
 #include "common/nn/layer.h"
 #include "common/nn/network.h"
 
-#define LS_NETWORK_MAX_LAYERS 160
-
 struct ls_network {
-    struct ls_image input;
+    /* set by whoever makes it, before the first layer */
+    struct ls_shape input;
+    size_t input_nbytes; /* of a sample that is no activation (integers); 0: it is one, of the model's precision */
     ls_loss_kind loss;
-    size_t layer_count;
+    bool casts_itself; /* in half precision: what its layers do includes the casts of parameters and output */
+    /* from ls_network_add */
+    size_t layer_count, parameter_count, buffer_count;
     int block_count;
-    size_t parameter_count, buffer_count;
-    const struct ls_tensor *parameters[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS]; /* in the order of definition */
-    const struct ls_tensor *buffers[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS];
-    int parameter_blocks[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS]; /* the block that has defined it */
-    bool untaken[LS_LAYER_MAX_TENSORS * LS_NETWORK_MAX_LAYERS];         /* per parameter: no pass takes it */
+    ls_layer *layers;
+    struct ls_declared *parameters; /* in the order of definition */
+    struct ls_tensor *buffers;
+    /* from ls_network_finish */
+    size_t answer_nbytes; /* of a sample: labels, one for each row of the output, or targets */
+    bool *untaken;        /* per parameter: no pass takes it */
     bool has_untaken;
-    ls_layer layers[LS_NETWORK_MAX_LAYERS];
+    const struct ls_described *described; /* described.h; NULL: a network that computes */
 };
 
-/* A network without layers, which ls_network_destroy frees. NULL, reported: there is no memory. */
-ls_network *ls_network_begin(struct ls_image input, ls_loss_kind loss);
-/* Plans the layer, whose description is filled in, and adds it. LS_ERR_USAGE if there are too many, LS_ERR_INVALID if it
- * does not fit what it reads or shares. */
+/* A network without layers, whose input is activations, and which ls_network_destroy frees. NULL, reported: there is no memory. */
+ls_network *ls_network_begin(struct ls_shape input, ls_loss_kind loss);
+/* Plans the layer, whose description is filled in, and adds it. LS_ERR_INVALID if it does not fit what it reads or shares. */
 ls_status ls_network_add(ls_network *network, ls_layer layer);
+/* A parameter, or buffer, of the last layer that its plan does not declare: for kinds that have more than a few. Its pass has
+ * no place for it, and its backward says itself when the gradient is ready (pass->ready). */
+ls_status ls_network_declare_parameter(ls_network *network, const struct ls_tensor *tensor);
+ls_status ls_network_declare_buffer(ls_network *network, const struct ls_tensor *tensor);
 /* Behind the last layer, whose output is the network's. LS_ERR_INVALID if what blocks read of each other is not the one
  * output, or shared parameters do not go together. */
 ls_status ls_network_finish(ls_network *network);

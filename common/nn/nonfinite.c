@@ -55,17 +55,16 @@ static ls_status search_layer(ls_model *model, size_t l, char *place, size_t cap
             search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
     }
     if (status != LS_OK || place[0] != '\0' || layer->kind->in_place || layer->is_unread) return status;
-    size_t count = model->frame->batch * ls_image_count(layer->out);
+    size_t count = model->frame->batch * ls_shape_count(layer->out);
     return search_tensor(model, model->precision, model->frame->layers[l].y, count, "the output of ", layer->name,
                          place, capacity);
 }
 
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
     place[0] = '\0';
-    if (model->described) return LS_OK; /* nothing is computed */
     const ls_frame *frame = model->frame;
     ls_status status =
-        search_tensor(model, model->precision, frame->x, frame->batch * ls_image_count(model->network->input),
+        search_tensor(model, model->precision, frame->x, frame->batch * ls_shape_count(model->network->input),
                       "the input batch", "", place, capacity);
     for (size_t l = 0; status == LS_OK && place[0] == '\0' && l < model->network->layer_count; l++)
         status = search_layer(model, l, place, capacity);

@@ -19,16 +19,16 @@ static ls_status copy_declarations(ls_parameters *p, const struct ls_declaration
     p->batches_tracked = calloc(p->buffer_count + 1, sizeof *p->batches_tracked);
     if (!p->batches_tracked || !p->tensors || !p->discarded || !p->block_begins || !p->half_states)
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
-    for (size_t t = 0; t < p->count; t++) p->tensors[t] = *declared->parameters[t];
-    for (size_t t = p->count; t < count; t++) p->tensors[t] = *declared->buffers[t - p->count];
+    for (size_t t = 0; t < p->count; t++) p->tensors[t] = declared->parameters[t].tensor;
+    for (size_t t = p->count; t < count; t++) p->tensors[t] = declared->buffers[t - p->count];
     return LS_OK;
 }
 
-static ls_status alloc_slab(ls_parameters *p, const int *blocks) {
+static ls_status alloc_slab(ls_parameters *p, const struct ls_declared *declared) {
     size_t t = 0;
     for (int b = 0; b < p->block_count; b++) {
         p->block_begins[b] = p->slab_floats;
-        for (; t < p->count && blocks[t] == b; t++) p->slab_floats += ls_aligned_floats(p->tensors[t].count);
+        for (; t < p->count && declared[t].block == b; t++) p->slab_floats += ls_aligned_floats(p->tensors[t].count);
     }
     p->block_begins[p->block_count] = p->parameter_floats = p->slab_floats;
     for (; t < p->count + p->buffer_count; t++) p->slab_floats += ls_aligned_floats(p->tensors[t].count);
@@ -60,7 +60,7 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
     p->device = device;
     p->precision = precision;
     ls_status status = copy_declarations(p, declared);
-    if (status == LS_OK) status = alloc_slab(p, declared->blocks);
+    if (status == LS_OK) status = alloc_slab(p, declared->parameters);
     if (status == LS_OK) status = alloc_half(p);
     if (status != LS_OK) {
         ls_parameters_destroy(p);

@@ -14,10 +14,10 @@
 #include "common/device/device.h"
 #include "common/nn/network.h"
 
-/* The tensors that a network declares; blocks[p]: the block that parameter p belongs to, ascending. */
+/* The tensors that a network declares. */
 struct ls_declarations {
-    const struct ls_tensor *const *parameters, *const *buffers;
-    const int *blocks;
+    const struct ls_declared *parameters;
+    const struct ls_tensor *buffers;
     size_t parameter_count, buffer_count;
     int block_count;
 };

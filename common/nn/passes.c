@@ -15,12 +15,12 @@ static const ls_layer *layer_at(const ls_frame *frame, size_t l) { return &frame
 static ls_comm *group_of(const ls_frame *frame, size_t l) { return frame->layers[l].shared ? frame->group : NULL; }
 
 /* Without samples only a layer that is awaited by other ranks has something to do. */
-static bool has_work(const ls_frame *frame, size_t l) { return frame->batch > 0 || group_of(frame, l); }
-
-static bool casts_outputs(const ls_frame *frame) { return frame->precision != LS_FP32 && ls_frame_ends_network(frame); }
+static bool has_work(const ls_frame *frame, size_t l) {
+    return frame->batch > 0 || group_of(frame, l) || layer_at(frame, l)->kind->reports;
+}
 
 static size_t count_of(const ls_frame *frame, size_t l) {
-    return frame->batch * ls_image_count(layer_at(frame, l)->out);
+    return frame->batch * ls_shape_count(layer_at(frame, l)->out);
 }
 
 /* The place of a gradient; `given`: what the caller has given. */
@@ -62,7 +62,7 @@ static void renew_half(const ls_frame *frame, ls_parameters *parameters) {
     for (size_t l = frame->first; l < frame->end; l++)
         for (size_t p = 0; p < layer_at(frame, l)->parameter_count; p++)
             ls_parameters_want_half(parameters,
-                                    frame->network->parameter_blocks[layer_at(frame, l)->parameter_numbers[p]]);
+                                    frame->network->parameters[layer_at(frame, l)->parameter_numbers[p]].block);
     ls_parameters_renew_half(parameters, frame->compute);
 }
 
@@ -80,7 +80,7 @@ static void forward_layer(ls_frame *frame, ls_parameters *parameters, size_t l, 
 
 static const void *cast_out(ls_frame *frame) {
     const void *out = ls_frame_output(frame, (int)frame->end - 1);
-    if (!casts_outputs(frame)) return out;
+    if (!ls_frame_casts_output(frame)) return out;
     if (frame->batch > 0)
         ls_cast(frame->compute, LS_FP32, frame->outputs, frame->precision, out, count_of(frame, frame->end - 1));
     return frame->outputs;
@@ -109,6 +109,13 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
 
+/* Who is told that a gradient is ready. */
+struct ls_ready {
+    ls_device *device;
+    const ls_parameters *parameters;
+    const struct ls_hooks *hooks;
+};
+
 static void probe_ready(ls_device *device, const ls_parameters *parameters, size_t parameter) {
     struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "gradient ready");
     record.object = (uintptr_t)ls_device_stream(device, LS_STREAM_COMPUTE);
@@ -117,19 +124,20 @@ static void probe_ready(ls_device *device, const ls_parameters *parameters, size
     ls_probe_end(&record);
 }
 
-void ls_report_ready(ls_device *device, const ls_parameters *parameters, const struct ls_hooks *hooks,
-                     size_t parameter) {
-    if (ls_device_status(device) != LS_OK) return;
-    if (ls_probing()) probe_ready(device, parameters, parameter);
-    if (hooks->grad_ready) ls_device_fail(device, hooks->grad_ready(hooks->context, parameter));
+/* The gradient's last operation has been enqueued. What the hook fails with sticks to the device, as what it enqueues does;
+ * on a device that has failed nothing happens. */
+static void report_ready(const struct ls_ready *r, size_t parameter) {
+    if (ls_device_status(r->device) != LS_OK) return;
+    if (ls_probing()) probe_ready(r->device, r->parameters, parameter);
+    if (r->hooks->grad_ready) ls_device_fail(r->device, r->hooks->grad_ready(r->hooks->context, parameter));
 }
 
-static void report_ready(const ls_frame *frame, const ls_parameters *parameters, const struct ls_hooks *hooks,
-                         const ls_layer *layer) {
+void ls_pass_ready(const struct ls_pass *pass, size_t number) { report_ready(pass->ready, number); }
+
+static void report_layer_ready(const struct ls_ready *r, const ls_layer *layer) {
     for (size_t p = layer->parameter_count; p > 0; p--) {
         size_t number = layer->parameter_numbers[p - 1];
-        if (layer->is_last_use[p - 1] && !parameters->discarded[number])
-            ls_report_ready(frame->device, parameters, hooks, number);
+        if (layer->is_last_use[p - 1] && !r->parameters->discarded[number]) report_ready(r, number);
     }
 }
 
@@ -138,7 +146,7 @@ static void zero_untaken(const ls_frame *frame, const ls_parameters *parameters,
     for (size_t p = 0; p < layer->parameter_count; p++) {
         size_t number = layer->parameter_numbers[p];
         const struct ls_tensor *tensor = &parameters->tensors[number];
-        if (frame->network->untaken[number] && frame->network->parameters[number] == &layer->parameters[p])
+        if (frame->network->untaken[number] && !layer->shares[p])
             ls_fill(frame->compute, tensor->gradient, 0, tensor->count);
     }
 }
@@ -170,7 +178,7 @@ static void hand_on_all(const ls_frame *frame, size_t l, void *dy, void *given) 
 /* What a layer has made of the gradient of a value that others have read, too. */
 static void add_to_others(const ls_frame *frame, size_t l, void *given) {
     const struct ls_route *routes = frame->layers[l].routes;
-    size_t count = frame->batch * ls_image_count(layer_at(frame, l)->in);
+    size_t count = frame->batch * ls_shape_count(layer_at(frame, l)->in);
     for (int i = 0; i < layer_at(frame, l)->input_count; i++)
         if (routes[i].how == LS_ROUTE_ADD)
             hand_on(frame, &routes[i], gradient_at(frame, routes[i].slot, given),
@@ -187,8 +195,9 @@ static void set_gradients(struct ls_pass *pass, const ls_layer *layer, const ls_
     }
 }
 
-static void backward_layer(ls_frame *frame, const ls_parameters *parameters, size_t l, void *given, bool accumulate) {
+static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t l, void *given, bool accumulate) {
     const ls_layer *layer = layer_at(frame, l);
+    const ls_parameters *parameters = ready->parameters;
     const struct ls_frame_layer *place = &frame->layers[l];
     void *dy = gradient_at(frame, place->dy, given);
     if (layer->kind->hands_on) {
@@ -198,6 +207,7 @@ static void backward_layer(ls_frame *frame, const ls_parameters *parameters, siz
     struct ls_pass pass = begin_pass(frame, parameters, l);
     set_gradients(&pass, layer, parameters, accumulate);
     pass.dy = dy;
+    pass.ready = ready;
     for (int i = 0; i < layer->input_count; i++) {
         const struct ls_route *route = &place->routes[i];
         pass.dx[i] = gradient_at(frame, route->how == LS_ROUTE_ADD ? route->spare : route->slot, given);
@@ -212,8 +222,9 @@ static void backward_layer(ls_frame *frame, const ls_parameters *parameters, siz
 
 void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
                         bool accumulate) {
+    const struct ls_ready ready = {frame->device, parameters, hooks};
     size_t last = frame->end - 1;
-    if (casts_outputs(frame) && frame->batch > 0)
+    if (ls_frame_casts_output(frame) && frame->batch > 0)
         ls_cast(frame->compute, frame->precision, gradient_at(frame, frame->layers[last].dy, NULL), LS_FP32, dy,
                 count_of(frame, last));
     for (size_t l = frame->end; l > frame->first; l--) {
@@ -221,10 +232,10 @@ void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct
         if (l == frame->end || layer_at(frame, l)->block != layer->block)
             tell(frame, hooks->enter, hooks, layer->block, true);
         if (!layer->is_unread)
-            backward_layer(frame, parameters, l - 1, dy, accumulate);
+            backward_layer(frame, &ready, l - 1, dy, accumulate);
         else if (!accumulate)
             zero_untaken(frame, parameters, layer);
-        report_ready(frame, parameters, hooks, layer);
+        report_layer_ready(&ready, layer);
         if (l - 1 == frame->first || layer_at(frame, l - 2)->block != layer->block)
             tell(frame, hooks->leave, hooks, layer->block, true);
     }

@@ -4,13 +4,21 @@
 
 #include <stddef.h>
 
-/* The shape of one sample or activation; features are channels x 1 x 1. */
-struct ls_image {
+/* The shape of a sample, or of an activation: rows x channels x height x width, the last axis running fastest. An image is one
+ * row; so is a vector of features, channels x 1 x 1. A text has a row for each of its positions. Layers treat each row by
+ * itself, and the loss has an answer for each row of the output. */
+struct ls_shape {
     int channels, height, width;
+    int rows; /* 0 is 1 */
 };
-static inline size_t ls_image_count(struct ls_image image) {
-    return (size_t)image.channels * (size_t)image.height * (size_t)image.width;
+static inline struct ls_shape ls_features(int count) {
+    return (struct ls_shape){.channels = count, .height = 1, .width = 1};
 }
+static inline size_t ls_shape_rows(struct ls_shape shape) { return shape.rows > 1 ? (size_t)shape.rows : 1; }
+static inline size_t ls_shape_row_count(struct ls_shape shape) { /* elements of a row */
+    return (size_t)shape.channels * (size_t)shape.height * (size_t)shape.width;
+}
+static inline size_t ls_shape_count(struct ls_shape shape) { return ls_shape_rows(shape) * ls_shape_row_count(shape); }
 
 #define LS_TENSOR_NAME_NBYTES 48
 
@@ -23,6 +31,12 @@ struct ls_tensor {
     float *data;
     float *gradient; /* NULL for buffers */
     void *half;      /* a copy in the model's precision, which products read; NULL in an fp32 model, and for buffers */
+};
+
+/* A parameter of a network. */
+struct ls_declared {
+    struct ls_tensor tensor;
+    int block; /* that it belongs to; ascending */
 };
 
 #endif

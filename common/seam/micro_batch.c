@@ -17,7 +17,7 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
     size_t begin;
     ls_chunk(batch->count, count, index, &begin, &part.count);
     if (batch->inputs) part.inputs = (const char *)batch->inputs + begin * row_nbytes;
-    if (batch->labels) part.labels = batch->labels + begin;
+    if (batch->labels) part.labels = batch->labels + begin * answer;
     if (batch->targets) part.targets = batch->targets + begin * answer;
     return part;
 }

@@ -268,7 +268,7 @@ ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000 };
 
 ls_sample_spec ls_train_sample_spec(const ls_model *model) {
-    struct ls_image input = ls_model_input(model);
+    struct ls_shape input = ls_model_input(model);
     ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
     if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
         spec.classes = (int)ls_model_outputs(model);
@@ -314,7 +314,7 @@ bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != 
 
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset);
-    size_t wanted = ls_image_count(ls_model_input(model)), there = ls_sample_input_count(spec);
+    size_t wanted = ls_shape_count(ls_model_input(model)), there = ls_sample_input_count(spec);
     if (wanted != there) {
         return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
                        spec->channels, spec->height, spec->width, there, wanted);

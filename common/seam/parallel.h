@@ -140,8 +140,8 @@ static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_b
 bool ls_parallel_syncs(const ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
- * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: floats of a
- * target. */
+ * whole step stay in global_count, which losses are divided by. `row_nbytes`: bytes of an input; `answer`: labels of
+ * a sample, or floats of its target. */
 ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_nbytes, size_t answer);
 
 /* The most rows that a micro-batch has if a step has `rows`. */

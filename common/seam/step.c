@@ -39,7 +39,7 @@ static ls_batch cut(void *context, int index) {
     const struct whole *whole = context;
     const ls_parallel *p = whole->parallel;
     return ls_micro_batch(whole->batch, index, p->micro_batches, ls_model_input_nbytes(p->model),
-                          ls_model_outputs(p->model));
+                          ls_network_answers(ls_model_network(p->model)));
 }
 
 ls_status ls_step_gradients_of(ls_parallel *p, ls_micro_batch_fn next, void *context) {

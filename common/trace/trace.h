@@ -61,7 +61,7 @@ struct ls_task {
     uint64_t bytes, flops;
     int from, to;      /* COPY: devices */
     int meeting;       /* COLLECTIVE: index of its meeting */
-    int work;          /* KERNEL: the number of a described model's operation (common/nn/described.h); LS_NONE */
+    int work;          /* KERNEL: the number of a described network's operation (common/nn/described.h); LS_NONE */
     int events;        /* HOST: how often its thread has recorded an event or let a stream wait for one before it, since
                           its last task */
     double probes_us;  /* HOST: of us, about what writing down records took; without --trace it would not be there */

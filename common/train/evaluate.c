@@ -16,7 +16,7 @@ struct evaluation {
 
 static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t chunk) {
     ls_device *device = ls_model_device(model);
-    size_t inputs = ls_image_count(ls_model_input(model));
+    size_t inputs = ls_shape_count(ls_model_input(model));
     e->inputs = calloc(chunk * inputs, sizeof *e->inputs);
     e->labels = calloc(chunk, sizeof *e->labels);
     e->indices = calloc(chunk, sizeof *e->indices);
@@ -46,7 +46,7 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
     ls_batch host = {.inputs = e->rounded, .labels = e->labels, .count = count, .global_count = count};
     if (status != LS_OK) return status;
     if (e->rounded != e->inputs)
-        ls_cast_now(ls_model_precision(model), e->rounded, e->inputs, count * ls_image_count(ls_model_input(model)));
+        ls_cast_now(ls_model_precision(model), e->rounded, e->inputs, count * ls_shape_count(ls_model_input(model)));
     ls_device_batch_upload(&e->batch, compute, model, &host);
     const float *y = ls_model_forward(model, e->batch.inputs, count, false);
     ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));

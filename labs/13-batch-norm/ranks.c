@@ -129,7 +129,7 @@ static ls_status give_memory(const ls_layer *layer, const struct bn_run *run, st
                              struct ls_pass *pass) {
     pass->saved = malloc(layer->saved_nbytes);
     pass->shared =
-        calloc(1, ls_batchnorm_shared_nbytes(layer, run->ranks)); /* a count of 0, which is seen if read too early */
+        calloc(1, layer->kind->shared_nbytes(layer, run->ranks)); /* a count of 0, which is seen if read too early */
     for (int i = 0; i < 2; i++) {
         size_t at = (size_t)i * (size_t)run->channels;
         pass->parameters[i].data = rank->parameters + at;

@@ -34,7 +34,7 @@ void reduced_fill(float *values, size_t count, int rank, int turn) {
 }
 
 void reduced_turn(const struct rank *rank, struct reduced *r, size_t batch, int turn) {
-    size_t inputs = ls_image_count(ls_model_input(r->model)), outputs = ls_model_outputs(r->model);
+    size_t inputs = ls_shape_count(ls_model_input(r->model)), outputs = ls_model_outputs(r->model);
     float *x = calloc(batch * inputs, sizeof *x), *dy = calloc(batch * outputs, sizeof *dy);
     CHECK(x && dy);
     reduced_fill(x, batch * inputs, rank->rank, turn);

@@ -21,7 +21,7 @@ struct bench {
 
 static struct bench bench_open(ls_device *device, const char *description) {
     struct bench b = {.device = device, .model = make_model(device, description, BATCH, 3)};
-    b.inputs = ls_image_count(ls_model_input(b.model));
+    b.inputs = ls_shape_count(ls_model_input(b.model));
     b.outputs = ls_model_outputs(b.model);
     b.x = make_values(device, BATCH * b.inputs, 4);
     b.dy = make_values(device, BATCH * b.outputs, 5);
@@ -147,7 +147,7 @@ static struct recompute recompute_open(const struct bench *b, int every) {
         ls_frame **frame = &r.frames[r.count];
         assert_int_equal(ls_frame_create(frame, b->device, network, LS_FP32, blocks, BATCH), LS_OK);
         if (ls_frame_nbytes(*frame) > largest) largest = ls_frame_nbytes(*frame);
-        r.nbytes[r.count] = BATCH * ls_image_count(ls_network_block_input(network, first)) * sizeof(float);
+        r.nbytes[r.count] = BATCH * ls_shape_count(ls_network_block_input(network, first)) * sizeof(float);
         if (first > 0) r.inputs[r.count] = alloc_activation(b, r.nbytes[r.count]);
     }
     r.arena = alloc_activation(b, largest);

@@ -52,7 +52,7 @@ static const float *forward(ls_model *model, const float *x, size_t batch, bool 
     static uint16_t halves_of_x[BATCH * 784];
     ls_dtype precision = ls_model_precision(model);
     if (precision == LS_FP32) return ls_model_forward(model, x, batch, training);
-    ls_cast_now(precision, halves_of_x, x, batch * ls_image_count(ls_model_input(model)));
+    ls_cast_now(precision, halves_of_x, x, batch * ls_shape_count(ls_model_input(model)));
     return ls_model_forward(model, halves_of_x, batch, training);
 }
 

@@ -51,7 +51,7 @@ TEST(the_convnet_has_pytorchs_names_and_order) {
     assert_int_equal(ls_model_batchnorm_count(model), 2);
     assert_string_equal(ls_model_batchnorm_name(model, 0), "bn1");
     assert_string_equal(ls_model_batchnorm_name(model, 1), "bn2");
-    assert_int_equal(ls_image_count(ls_model_input(model)), 784);
+    assert_int_equal(ls_shape_count(ls_model_input(model)), 784);
     assert_int_equal(ls_model_outputs(model), 10);
     assert_int_equal(ls_model_loss(model), LS_LOSS_CROSS_ENTROPY);
     ls_model_destroy(model);
@@ -143,7 +143,7 @@ TEST(wide_has_the_squared_error) {
     ls_model *model;
     assert_int_equal(ls_model_create(&model, device, "wide", 1, LS_FP32), LS_OK);
     assert_int_equal(ls_model_loss(model), LS_LOSS_SQUARED_ERROR);
-    assert_int_equal(ls_image_count(ls_model_input(model)), 4096);
+    assert_int_equal(ls_shape_count(ls_model_input(model)), 4096);
     assert_int_equal(ls_model_parameter(model, 0)->shape[0], 8192);
     assert_int_equal(ls_model_outputs(model), 4096);
     ls_model_destroy(model);

@@ -18,7 +18,7 @@ static ls_network *residual_network(void) {
         {.kind = &ls_addition, .name = "more", .reads = {NULL, "sum"}},
         {.kind = &ls_linear, .name = "head", .units = 3, .begins_block = true},
     };
-    ls_network *network = ls_network_begin((struct ls_image){6, 1, 1}, LS_LOSS_CROSS_ENTROPY);
+    ls_network *network = ls_network_begin(ls_features(6), LS_LOSS_CROSS_ENTROPY);
     assert_non_null(network);
     for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
         assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
@@ -91,7 +91,7 @@ TEST(a_value_that_one_layer_reads_twice_gets_both_gradients) {
     const ls_layer fc1 = {.kind = &ls_linear, .name = "fc1", .units = WIDTH};
     const ls_layer sum = {.kind = &ls_addition, .name = "sum", .reads = {NULL, "fc1", "fc1"}};
     ls_device *device = open_device(0);
-    ls_network *network = ls_network_begin((struct ls_image){WIDTH, 1, 1}, LS_LOSS_CROSS_ENTROPY);
+    ls_network *network = ls_network_begin(ls_features(WIDTH), LS_LOSS_CROSS_ENTROPY);
     ls_model *model;
     ls_memory_report memory;
     assert_int_equal(ls_network_add(network, fc1), LS_OK);

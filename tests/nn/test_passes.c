@@ -22,7 +22,7 @@ static struct probe probe_open(const char *description) {
     struct probe p = {.device = open_device(0)};
     p.model = make_model(p.device, description, BATCH, 3);
     p.outputs = BATCH * ls_model_outputs(p.model);
-    p.x = make_values(p.device, BATCH * ls_image_count(ls_model_input(p.model)), 4);
+    p.x = make_values(p.device, BATCH * ls_shape_count(ls_model_input(p.model)), 4);
     p.c = make_values(p.device, p.outputs, 5);
     p.dy = make_values(p.device, p.outputs, 6);
     return p;
@@ -232,7 +232,7 @@ TEST(rows_do_not_depend_on_the_batch) {
     static const char *const models[] = {"mlp", "convnet"};
     for (size_t m = 0; m < 2; m++) {
         struct probe p = probe_open(models[m]);
-        size_t outputs = ls_model_outputs(p.model), inputs = ls_image_count(ls_model_input(p.model));
+        size_t outputs = ls_model_outputs(p.model), inputs = ls_shape_count(ls_model_input(p.model));
         float whole[BATCH * 10];
         const float *y;
         assert_int_equal(outputs, 10);

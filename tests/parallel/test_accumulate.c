@@ -269,7 +269,7 @@ static ls_batch next_half(void *context, int half) {
     const struct rank *rank = step->rank;
     if (half == 1) memcpy(step->of_first, ls_model_parameter(step->model, 3)->gradient, sizeof step->of_first);
     CHECK(ls_model_set_unused(step->model, 3, half == 1 || rank->rank == 1) == LS_OK);
-    return ls_micro_batch(step->batch, half, 2, 20, 0);
+    return ls_micro_batch(step->batch, half, 2, 20, 1);
 }
 
 /* The last bias is used by rank 0, in the first of two micro-batches; the first bias by nobody. `argument`: the loss is

@@ -28,9 +28,9 @@ static void measure_layers(struct model_work *m, const ls_network *network) {
     size_t largest = 0;
     for (size_t l = 0; l < network->layer_count; l++) {
         const ls_layer *layer = &network->layers[l];
-        if (!layer->kind->in_place) w->activation_bytes += (double)(ls_image_count(layer->out) * sizeof(float));
+        if (!layer->kind->in_place) w->activation_bytes += (double)(ls_shape_count(layer->out) * sizeof(float));
         w->activation_bytes += (double)layer->saved_nbytes_per_sample;
-        if (l > 0 && ls_image_count(layer->in) > largest) largest = ls_image_count(layer->in);
+        if (l > 0 && ls_shape_count(layer->in) > largest) largest = ls_shape_count(layer->in);
         for (size_t b = 0; b < layer->buffer_count; b++)
             w->buffer_bytes += sizeof(float) * (double)layer->buffers[b].count;
     }
@@ -41,7 +41,7 @@ void model_work_make(struct model_work *m, const char *description, int states) 
     enum { ROWS = 2 };
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, description, ROWS, 0);
-    size_t inputs = ls_image_count(ls_model_input(model)), outputs = ls_model_outputs(model);
+    size_t inputs = ls_shape_count(ls_model_input(model)), outputs = ls_model_outputs(model);
     float *x = make_values(device, ROWS * inputs, 1), *dy = make_values(device, ROWS * outputs, 2);
     *m = (struct model_work){.workload = {.name = description, .source = "a model", .samples = 1, .element_bytes = 4}};
     ls_workload *w = &m->workload;

@@ -37,7 +37,7 @@ TEST(the_first_place_in_the_computation_is_named) {
     ls_device *device = open_device(0);
     for (int m = 0; m < 2; m++) {
         ls_model *model = make_model(device, descriptions[m], BATCH, 1);
-        size_t count = BATCH * ls_image_count(ls_model_input(model));
+        size_t count = BATCH * ls_shape_count(ls_model_input(model));
         float *x = make_values(device, count, 2);
         expect_place(model, x, "");
         expect_each_parameter(model, x);

@@ -77,7 +77,7 @@ int read_losses(const char *path, double *losses, int capacity) {
 void expect_recorded_gradients(const struct repetition *r, ls_device *device, int64_t step, const char *state,
                                const char *gradients) {
     struct trainer t = trainer_open(r, device);
-    size_t batch = (size_t)r->batch, inputs = ls_image_count(ls_model_input(t.model));
+    size_t batch = (size_t)r->batch, inputs = ls_shape_count(ls_model_input(t.model));
     float *x = calloc(batch * inputs, sizeof *x), loss;
     int64_t *labels = calloc(batch, sizeof *labels), *indices = calloc(batch, sizeof *indices);
     assert_true(x && labels && indices);

@@ -47,13 +47,15 @@ static bool is_product(const struct ls_workload_layer *layer) {
     return layer->rule == LS_RULE_WEIGHTS || layer->rule == LS_RULE_FACTORS;
 }
 
-static void add_forward(struct ls_workload_reader *r, const struct ls_workload_layer *layer) {
+static void add_forward(struct ls_workload_reader *r, struct ls_workload_layer *layer) {
     double e = r->parts->workload.element_bytes, x = layer->input, y = layer->output, w = layer->weights;
     bool table = layer->rule == LS_RULE_TABLE;
+    layer->first_forward = r->parts->workload.work_count;
     struct ls_work *work = add_work(r, layer->name, "forward", layer->kernels, layer->flops,
                                     e * (table ? 2 * y : x + y), table ? 0 : e * w);
     for (int k = 0; work && k < layer->kernels; k++) work[k].is_product = is_product(layer);
     if (work) work[0].channels = layer->channels;
+    layer->end_forward = r->parts->workload.work_count;
 }
 
 /* Returns the last of its operations. */
@@ -90,17 +92,20 @@ static void add_ready(struct ls_workload_reader *r, const struct ls_workload_lay
 static void add_step(struct ls_workload_reader *r) {
     ls_workload *w = &r->parts->workload;
     double largest = 0, outputs = w->output_bytes / w->element_bytes;
-    for (int l = 0; l < r->count; l++) {
-        const struct ls_workload_layer *layer = &r->layers[l];
+    for (int l = 0; l < w->layer_count; l++) {
+        struct ls_workload_layer *layer = &w->layers[l];
         add_forward(r, layer);
         w->activation_bytes += w->element_bytes * layer->kept;
         if (l > 0) largest = fmax(largest, layer->input);
     }
     w->exchange_bytes = 2 * w->element_bytes * largest;
     (void)add_work(r, "loss", "loss", 1, 5 * outputs, 3 * w->output_bytes + w->answer_bytes, 0);
-    for (int l = r->count; l > 0; l--) {
-        struct ls_work *last = add_backward(r, &r->layers[l - 1], l == 1);
-        if (last) add_ready(r, &r->layers[l - 1], last);
+    for (int l = w->layer_count; l > 0; l--) {
+        struct ls_workload_layer *layer = &w->layers[l - 1];
+        layer->first_backward = w->work_count;
+        struct ls_work *last = add_backward(r, layer, l == 1);
+        if (last) add_ready(r, layer, last);
+        layer->end_backward = w->work_count;
     }
     /* reads parameter, gradient and states, writes parameter and states, all in fp32 */
     double parameters = (double)ls_workload_parameters(w);
@@ -206,15 +211,15 @@ static ls_status read_workload(ls_workload **out, ls_json *json) {
     const cJSON *layers = ls_json_array(json, root, "layers");
     int64_t count = ls_workload_count_layers(&r, layers);
     ls_status status = ls_json_failed(json) ? LS_ERR_INVALID : LS_OK;
-    if (status == LS_OK) r.layers = calloc((size_t)count + 1, sizeof *r.layers);
-    if (status == LS_OK && !r.layers) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for %lld layers", (long long)count);
+    struct ls_workload_layer *list = status == LS_OK ? calloc((size_t)count + 1, sizeof *list) : NULL;
+    r.parts->workload.layers = list;
+    if (status == LS_OK && !list) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for %lld layers", (long long)count);
     if (status == LS_OK) {
         ls_workload_read_layers(&r, layers);
         if (!ls_json_failed(json)) check_totals(&r, root);
         if (!ls_json_failed(json)) add_step(&r);
         if (ls_json_failed(json)) status = LS_ERR_INVALID;
     }
-    free(r.layers);
     return ls_workload_finish(r.parts, status, out);
 }
 

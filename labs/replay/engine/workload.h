@@ -27,6 +27,20 @@ struct ls_work {
     int channels;    /* of batch norm, forward and backward: whose statistics --sync-bn merges; 0: another operation */
 };
 
+/* What a kind of layer reads, writes and computes (workload.c). */
+enum ls_layer_rule { LS_RULE_WEIGHTS, LS_RULE_FACTORS, LS_RULE_TABLE, LS_RULE_PASS };
+
+/* A layer of a file. flops, input, output and kept (elements): of a sample. */
+struct ls_workload_layer {
+    const char *name;
+    enum ls_layer_rule rule;
+    double flops, input, output, kept, weights;
+    int kernels, first_parameter, parameter_count;
+    int channels;      /* with running statistics */
+    bool begins_block; /* as the file's blocks do, each time that they are there */
+    int first_forward, end_forward, first_backward, end_backward; /* its operations: work[first .. end - 1] */
+};
+
 /* How a network is replayed by default: the setting that the figures are about for which it was described. */
 struct ls_workload_defaults {
     double batch; /* samples of a step over all devices; 0: there is none */
@@ -40,6 +54,8 @@ typedef struct ls_workload {
     double samples;
     struct ls_work *work; /* in the order of execution */
     int work_count;
+    struct ls_workload_layer *layers; /* in the order of the forward pass; none: not known (a trace) */
+    int layer_count;
     const char **parameter_names; /* in the model's order */
     uint64_t *parameter_counts;   /* elements */
     int parameter_count;

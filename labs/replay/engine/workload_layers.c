@@ -78,9 +78,11 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
     char path[LS_MAX_PATH];
     ls_json_only(r->json, object, layer_members);
     join_name(r, object, around, path);
-    struct ls_workload_layer *layer = &r->layers[r->count];
-    *layer =
-        (struct ls_workload_layer){.rule = find_rule(r, object), .first_parameter = r->parts->workload.parameter_count};
+    ls_workload *w = &r->parts->workload;
+    struct ls_workload_layer *layer = &w->layers[w->layer_count];
+    *layer = (struct ls_workload_layer){
+        .rule = find_rule(r, object), .first_parameter = w->parameter_count, .begins_block = r->begins_block};
+    r->begins_block = false;
     if (ls_json_has(object, "what")) (void)ls_json_text(r->json, object, "what");
     layer->name = ls_workload_text(r->parts, path);
     layer->flops = ls_json_number(r->json, object, "flops", 0, LS_MAX_FLOPS);
@@ -88,18 +90,18 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
     layer->kept = number_or(r, object, "kept", layer->output);
     layer->kernels =
         ls_json_has(object, "kernels") ? (int)ls_json_whole(r->json, object, "kernels", 1, LS_MAX_KERNELS) : 1;
-    if (r->count == 0 || ls_json_has(object, "input")) {
+    if (w->layer_count == 0 || ls_json_has(object, "input")) {
         layer->input = ls_json_number(r->json, object, "input", 0, (double)LS_MAX_ELEMENTS);
     } else {
-        layer->input = r->layers[r->count - 1].output;
+        layer->input = w->layers[w->layer_count - 1].output;
     }
     layer->weights = number_or(r, object, "weights", 0);
     if (ls_json_has(object, "parameters")) read_parameters(r, object, path, layer);
     double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance of each channel */
-    r->parts->workload.buffer_bytes += sizeof(float) * buffers;
+    w->buffer_bytes += sizeof(float) * buffers;
     if (layer->rule == LS_RULE_PASS) layer->channels = (int)fmin(buffers / 2, INT_MAX);
     r->total_flops += layer->flops;
-    r->count++;
+    w->layer_count++;
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
@@ -138,8 +140,10 @@ static void read_block(struct ls_workload_reader *r, const cJSON *block, const c
         if (ls_json_has(block, "repeat")) {
             snprintf(numbered, sizeof numbered, "%s%s%lld", path, path[0] ? "." : "", (long long)first + (long long)i);
         }
+        r->begins_block = true;
         read_list(r, layers, numbered, false);
     }
+    r->begins_block = true;
 }
 
 /* The outermost list has blocks only, each with its source. */

@@ -14,29 +14,17 @@ enum { LS_MAX_LAYERS = 10000, LS_MAX_KERNELS = 16 };
 #define LS_MAX_ELEMENTS INT64_C(100000000000)
 #define LS_MAX_FLOPS 1e16
 
-/* What a kind of layer reads, writes and computes (workload.c). */
-enum ls_layer_rule { LS_RULE_WEIGHTS, LS_RULE_FACTORS, LS_RULE_TABLE, LS_RULE_PASS };
-
-struct ls_workload_layer {
-    const char *name;
-    enum ls_layer_rule rule;
-    double flops, input, output, kept, weights;
-    int kernels, first_parameter, parameter_count;
-    int channels; /* with running statistics */
-};
-
 struct ls_workload_reader {
     ls_json *json;
     struct ls_workload_parts *parts;
-    struct ls_workload_layer *layers;
-    int count;
     double total_flops;
+    bool begins_block; /* the next layer */
 };
 
 /* How many layers the file's list unfolds to; refused beyond LS_MAX_LAYERS, so the counts stay small. */
 int64_t ls_workload_count_layers(struct ls_workload_reader *r, const cJSON *list);
 
-/* Reads them into r->layers, which has room for them, and their parameters and buffers into r->parts. */
+/* Reads them into the workload's layers, which have room for them, and their parameters and buffers into r->parts. */
 void ls_workload_read_layers(struct ls_workload_reader *r, const cJSON *list);
 
 #endif

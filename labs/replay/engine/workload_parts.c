@@ -99,6 +99,7 @@ void ls_workload_close(ls_workload *workload) {
         free(note);
     }
     free(workload->work);
+    free(workload->layers);
     free((void *)workload->parameter_names);
     free(workload->parameter_counts);
     free(workload->ready);

@@ -15,30 +15,56 @@ static ls_described_part part_of(const char *phase) {
     return (ls_described_part)part;
 }
 
-/* Of a sample: the workload's are of its own element type. Samples that travel as fp32 are cast. */
-static double activation_bytes(const ls_workload *w, ls_dtype precision) {
-    bool casts = precision != LS_FP32 && w->element_bytes == sizeof(float);
-    double element_bytes = (double)ls_dtype_nbytes(precision);
-    return (w->activation_bytes + w->exchange_bytes) * element_bytes / w->element_bytes +
-           (casts ? w->input_bytes / 2 : 0);
+/* --- layers ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a sample that are nobody's activations: the network's output in fp32, and its input, if that travels as fp32, as
+ * halves. */
+static double cast_bytes(const ls_workload *w, ls_dtype precision) {
+    if (precision == LS_FP32) return 0;
+    return (double)ls_workload_whole(w->output_bytes / sizeof(float)) * sizeof(float) +
+           (w->element_bytes == sizeof(float) ? w->input_bytes / 2 : 0);
 }
 
-ls_status record_describe(struct ls_described *d, const ls_workload *w, const struct ls_plan *o) {
-    struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
-    *d = (struct ls_described){.precision = o->precision,
-                               .activation_nbytes = ls_workload_whole(activation_bytes(w, o->precision)),
-                               .input_nbytes = ls_workload_whole(w->input_bytes),
-                               .answer_nbytes = ls_workload_whole(w->answer_bytes),
-                               .outputs = ls_workload_whole(w->output_bytes / sizeof(float)),
-                               .parameter_names = w->parameter_names,
-                               .parameter_counts = w->parameter_counts,
-                               .parameter_count = (size_t)w->parameter_count,
-                               .buffer_count = ls_workload_whole(w->buffer_bytes / sizeof(float)),
-                               .ops = ops,
-                               .op_count = (size_t)w->work_count,
-                               .ready = w->ready,
-                               .hooks = o->mode == LS_PLAN_DDP && o->tensor_us > 0};
-    if (!ops) return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
+/* Of the layers so far: what each adds to the sum is whole, and so is the sum. The workload's bytes are of its own element
+ * type. */
+static size_t kept_so_far(const ls_workload *w, ls_dtype precision, double elements) {
+    return ls_workload_whole(elements * (double)ls_dtype_nbytes(precision) + cast_bytes(w, precision));
+}
+
+static void add_layers(struct ls_described *d, struct ls_described_node *nodes, const ls_workload *w) {
+    double elements = 0;
+    size_t before = 0;
+    for (int l = 0; l < w->layer_count; l++) {
+        const struct ls_workload_layer *layer = &w->layers[l];
+        elements += layer->kept;
+        size_t kept_nbytes = kept_so_far(w, d->precision, elements);
+        nodes[l] = (struct ls_described_node){.network = d,
+                                              .first_forward = (size_t)layer->first_forward,
+                                              .end_forward = (size_t)layer->end_forward,
+                                              .first_backward = (size_t)layer->first_backward,
+                                              .end_backward = (size_t)layer->end_backward,
+                                              .parameter_count = (size_t)layer->parameter_count,
+                                              .inputs = ls_workload_whole(layer->input),
+                                              .outputs = ls_workload_whole(layer->output),
+                                              .kept_nbytes = kept_nbytes - before,
+                                              .begins_block = layer->begins_block};
+        before = kept_nbytes;
+    }
+}
+
+/* All operations are one layer's, and what backward needs beside what is kept counts as kept. */
+static void add_whole(struct ls_described *d, struct ls_described_node *node, const ls_workload *w) {
+    double elements = (w->activation_bytes + w->exchange_bytes) / w->element_bytes;
+    *node = (struct ls_described_node){.network = d,
+                                       .end_forward = d->op_count,
+                                       .end_backward = d->op_count,
+                                       .parameter_count = d->parameter_count,
+                                       .kept_nbytes = kept_so_far(w, d->precision, elements)};
+}
+
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
+
+static void add_operations(struct ls_described_op *ops, const ls_workload *w) {
     for (int i = 0; i < w->work_count; i++) {
         const struct ls_work *work = &w->work[i];
         ops[i] = (struct ls_described_op){.name = work->name,
@@ -49,10 +75,41 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, const st
                                           .ready_count = work->ready_count,
                                           .channels = work->channels};
     }
+}
+
+ls_status record_describe(struct ls_described *d, const ls_workload *w, const struct ls_plan *o) {
+    size_t node_count = w->layer_count > 0 ? (size_t)w->layer_count : 1;
+    struct ls_described_op *ops = calloc((size_t)w->work_count + 1, sizeof *ops);
+    struct ls_described_node *nodes = calloc(node_count, sizeof *nodes);
+    *d = (struct ls_described){.precision = o->precision,
+                               .input_nbytes = ls_workload_whole(w->input_bytes),
+                               .answer_nbytes = ls_workload_whole(w->answer_bytes),
+                               .nodes = nodes,
+                               .node_count = node_count,
+                               .parameter_names = w->parameter_names,
+                               .parameter_counts = w->parameter_counts,
+                               .parameter_count = (size_t)w->parameter_count,
+                               .buffer_count = ls_workload_whole(w->buffer_bytes / sizeof(float)),
+                               .ops = ops,
+                               .op_count = (size_t)w->work_count,
+                               .ready = w->ready,
+                               .hooks = o->mode == LS_PLAN_DDP && o->tensor_us > 0};
+    if (!ops || !nodes) {
+        record_describe_free(d);
+        return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
+    }
+    add_operations(ops, w);
+    if (w->layer_count > 0)
+        add_layers(d, nodes, w);
+    else
+        add_whole(d, nodes, w);
+    nodes[node_count - 1].outputs = ls_workload_whole(w->output_bytes / sizeof(float));
     return LS_OK;
 }
 
 void record_describe_free(struct ls_described *d) {
+    free((void *)d->nodes);
     free((void *)d->ops);
+    d->nodes = NULL;
     d->ops = NULL;
 }

@@ -1,4 +1,4 @@
-/* A workload as a described model (common/nn/described.h). */
+/* A workload as a described network (common/nn/described.h). */
 #ifndef LABS_REPLAY_RECORD_DESCRIBE_H
 #define LABS_REPLAY_RECORD_DESCRIBE_H
 

@@ -63,6 +63,7 @@ static void close_scene(struct record_scene *s, ls_parallel *parallel) {
     ls_comm_destroy(s->sync_bn);
     ls_comm_destroy(s->comm);
     ls_model_destroy(s->model);
+    ls_network_destroy(s->network);
     for (int d = 0; d < s->device_count; d++) ls_device_close(s->devices[d]);
 }
 
@@ -91,7 +92,8 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
         s->device_count += status == LS_OK;
     }
     size_t most = (s->samples + (size_t)count - 1) / (size_t)count;
-    if (status == LS_OK) status = ls_model_create_described(&s->model, s->devices[0], described, most);
+    if (status == LS_OK) status = ls_network_create_described(&s->network, described);
+    if (status == LS_OK) status = ls_model_create_of(&s->model, s->devices[0], s->network, most, described->precision);
     if (status == LS_OK && s->options->mode == LS_PLAN_DDP) status = join_ranks(s);
     return status;
 }

@@ -18,9 +18,10 @@ struct record_scene {
     size_t samples;   /* of a micro-batch, over all devices of this process: room for so many */
     int device_count; /* of this process */
     ls_device *devices[LS_MAX_DEVICES];
-    ls_model *model;  /* described, on devices[0] */
-    ls_comm *comm;    /* DDP: all ranks */
-    ls_comm *sync_bn; /* DDP: the same, for batch norm; NULL: none is asked for */
+    ls_network *network; /* described */
+    ls_model *model;     /* of it, on devices[0] */
+    ls_comm *comm;       /* DDP: all ranks */
+    ls_comm *sync_bn;    /* DDP: the same, for batch norm; NULL: none is asked for */
     ls_optimizer_options optimizer;
 };
 

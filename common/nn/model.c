@@ -139,20 +139,6 @@ void ls_model_place_gradient(ls_model *model, size_t index, float *gradient) {
     model->parameters->tensors[index].gradient = gradient;
 }
 
-ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused) {
-    float **discarded = &model->parameters->discarded[index];
-    if (unused && !*discarded) {
-        size_t nbytes = model->parameters->tensors[index].count * sizeof(float);
-        return ls_device_alloc(model->device, LS_MEMORY_WORKSPACE, nbytes, "a gradient that is left out",
-                               (void **)discarded);
-    }
-    if (unused) return LS_OK;
-    ls_status status = ls_stream_synchronize(model->compute); /* the last backward may still write there */
-    ls_device_free(model->device, *discarded);
-    *discarded = NULL;
-    return status;
-}
-
 /* --- what it consists of ----------------------------------------------------------------------------------------- */
 
 ls_device *ls_model_device(const ls_model *model) { return model->device; }

@@ -102,12 +102,6 @@ void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *contex
  * part. */
 const bool *ls_model_untaken(const ls_model *model);
 
-/* From now on (until `unused` is false again) the backward leaves a parameter out, as if the loss did not depend on it
- * (a branch that was not taken): its gradient counts as zero (it is set to zero, or with `accumulate` stays as it is),
- * and the hook is not called for it. For tests of find_unused: no built-in model leaves out parameters of choice. Needs
- * memory for one gradient more. */
-ls_status ls_model_set_unused(ls_model *model, size_t index, bool unused);
-
 /* SyncBatchNorm: from now on every batch norm layer normalises, in training, with the statistics of the batches of all ranks of
  * `group` together (NULL or a group of one: of its own batch, the default). Its collectives run on the compute stream,
  * so the group serves nothing else; a rank without samples must take part with a batch of 0. The group is borrowed

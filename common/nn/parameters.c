@@ -13,11 +13,10 @@ static ls_status copy_declarations(ls_parameters *p, const struct ls_declaration
     p->buffer_count = declared->buffer_count;
     p->block_count = declared->block_count;
     p->tensors = calloc(count + 1, sizeof *p->tensors);
-    p->discarded = calloc(p->count + 1, sizeof *p->discarded);
     p->block_begins = calloc((size_t)p->block_count + 1, sizeof *p->block_begins);
     p->half_states = calloc((size_t)p->block_count + 1, 1);
     p->batches_tracked = calloc(p->buffer_count + 1, sizeof *p->batches_tracked);
-    if (!p->batches_tracked || !p->tensors || !p->discarded || !p->block_begins || !p->half_states)
+    if (!p->batches_tracked || !p->tensors || !p->block_begins || !p->half_states)
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
     for (size_t t = 0; t < p->count; t++) p->tensors[t] = declared->parameters[t].tensor;
     for (size_t t = p->count; t < count; t++) p->tensors[t] = declared->buffers[t - p->count];
@@ -73,14 +72,12 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
 
 void ls_parameters_destroy(ls_parameters *p) {
     if (!p) return;
-    for (size_t t = 0; p->discarded && t < p->count; t++) ls_device_free(p->device, p->discarded[t]);
     ls_device_free(p->device, p->gradient_slab);
     ls_device_free(p->device, p->half_slab);
     ls_device_free(p->device, p->slab);
     free(p->batches_tracked);
     free(p->half_states);
     free(p->block_begins);
-    free(p->discarded);
     free(p->tensors);
     free(p);
 }

@@ -37,7 +37,6 @@ typedef struct ls_parameters {
     void *half_slab;                      /* copies of the parameters, laid out like the slab; NULL in fp32 */
     /* set by the caller */
     float *gradient_slab; /* ls_parameters_alloc_gradients, or NULL */
-    float **discarded;    /* per parameter where its gradient goes if it counts as unused; NULL: it is used */
     /* changes from step to step */
     int64_t *batches_tracked; /* per buffer: the training batches that have moved it (PyTorch's num_batches_tracked) */
     char *half_states;        /* per block, enum ls_half_state: whether the copy is that of the values */

@@ -135,10 +135,8 @@ static void report_ready(const struct ls_ready *r, size_t parameter) {
 void ls_pass_ready(const struct ls_pass *pass, size_t number) { report_ready(pass->ready, number); }
 
 static void report_layer_ready(const struct ls_ready *r, const ls_layer *layer) {
-    for (size_t p = layer->parameter_count; p > 0; p--) {
-        size_t number = layer->parameter_numbers[p - 1];
-        if (layer->is_last_use[p - 1] && !r->parameters->discarded[number]) report_ready(r, number);
-    }
+    for (size_t p = layer->parameter_count; p > 0; p--)
+        if (layer->is_last_use[p - 1]) report_ready(r, layer->parameter_numbers[p - 1]);
 }
 
 /* The parameters that no pass takes count as having gradients of zero. */
@@ -147,17 +145,6 @@ static void zero_untaken(const ls_frame *frame, const ls_parameters *parameters,
         size_t number = layer->parameter_numbers[p];
         const struct ls_tensor *tensor = &parameters->tensors[number];
         if (frame->network->untaken[number] && !layer->shares[p])
-            ls_fill(frame->compute, tensor->gradient, 0, tensor->count);
-    }
-}
-
-/* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
-static void zero_discarded(const ls_frame *frame, const ls_parameters *parameters, const ls_layer *layer,
-                           const struct ls_pass *pass) {
-    for (size_t p = 0; p < layer->parameter_count; p++) {
-        size_t number = layer->parameter_numbers[p];
-        const struct ls_tensor *tensor = &parameters->tensors[number];
-        if (parameters->discarded[number] && !pass->parameters[p].adds)
             ls_fill(frame->compute, tensor->gradient, 0, tensor->count);
     }
 }
@@ -188,9 +175,7 @@ static void add_to_others(const ls_frame *frame, size_t l, void *given) {
 static void set_gradients(struct ls_pass *pass, const ls_layer *layer, const ls_parameters *parameters,
                           bool accumulate) {
     for (size_t p = 0; p < layer->parameter_count; p++) {
-        size_t number = layer->parameter_numbers[p];
-        float *discarded = parameters->discarded[number];
-        pass->parameters[p].gradient = discarded ? discarded : parameters->tensors[number].gradient;
+        pass->parameters[p].gradient = parameters->tensors[layer->parameter_numbers[p]].gradient;
         pass->parameters[p].adds = accumulate || !layer->is_first_use[p];
     }
 }
@@ -216,7 +201,6 @@ static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t
         layer->kind->backward(layer, &pass);
     else
         ls_layer_zero_gradients(layer, &pass);
-    zero_discarded(frame, parameters, layer, &pass);
     add_to_others(frame, l, given);
 }
 

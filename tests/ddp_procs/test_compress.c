@@ -10,6 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
+#include "tests/ddp_procs/unused.h"
 
 enum { BATCH = 4 };
 
@@ -218,8 +219,8 @@ static void unused_rank(struct rank *rank) {
     options.find_unused = true;
     open_rank(rank, "inline", "naive");
     reduced_create(rank, &r, "mlp:1,1", 1, &options);
-    CHECK(ls_model_set_unused(r.model, 1, true) == LS_OK);
-    if (rank->rank == 1) CHECK(ls_model_set_unused(r.model, 0, true) == LS_OK);
+    set_unused(rank, r.model, 1, true);
+    if (rank->rank == 1) set_unused(rank, r.model, 0, true);
     float dy = 3;
     turn_of_dy(rank, &r, &dy, 1);
     CHECK(ls_model_parameter(r.model, 0)->gradient[0] == 1.5F);

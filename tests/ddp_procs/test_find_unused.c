@@ -8,6 +8,7 @@
 #include "tests/base/text.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/job.h"
+#include "tests/ddp_procs/unused.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -22,17 +23,13 @@ static struct plan make(const char *model, int ranks, size_t batch) {
     return plan;
 }
 
-static void set_unused(const struct rank *rank, struct job *job, size_t parameter, bool unused) {
-    CHECK(ls_model_set_unused(job->session.model, parameter, unused) == LS_OK);
-}
-
 /* --- PyTorch's number -------------------------------------------------------------------------------------------- */
 
 /* One weight whose gradient is 1 where it is used, and a bias that everybody uses. */
 static void golden_rank(struct rank *rank) {
     struct job job;
     job_open(rank, &job, make("mlp:1,1", 2, 2), NULL);
-    set_unused(rank, &job, 0, rank->rank == 1);
+    set_unused(rank, job.session.model, 0, rank->rank == 1);
     ls_model *model = job.session.model;
     for (int turn = 0; turn < 3; turn++) {
         const struct ls_tensor *weight = ls_model_parameter(model, 0);
@@ -109,7 +106,7 @@ static void pattern_rank(struct rank *rank) {
         ls_model_state(model, &weights, &count);
         ls_model_state(plain, &copy, &count);
         memcpy(copy, weights, count * sizeof *copy);
-        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
+        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, job.session.model, t, is_unused(rank->rank, k, t));
         job_gradients(rank, &job, k);
         expect_average(rank, &job, plain, k);
         const bool *unused = ddp_reducer_unused(reducer_of(p));
@@ -142,17 +139,17 @@ static void alone_rank(struct rank *rank) {
     const struct ls_tensor *bias = ls_model_parameter(job.session.model, 3);
     const float *moment = ls_optimizer_moment(job.session.parallel->optimizer, 0, 3);
     float before[6];
-    set_unused(rank, &job, 3, true);
+    set_unused(rank, job.session.model, 3, true);
     memcpy(before, bias->data, sizeof before);
     for (size_t k = 0; k < 2; k++) job_step(rank, &job, k);
     CHECK(memcmp(before, bias->data, sizeof before) == 0);
     for (size_t i = 0; i < 6; i++) CHECK(moment[i] == 0);
-    set_unused(rank, &job, 3, false);
+    set_unused(rank, job.session.model, 3, false);
     job_step(rank, &job, 2);
     for (size_t i = 0; i < 6; i++) { /* Adam's first step: the learning rate, in the direction of the gradient */
         CHECK(fabsf(fabsf(bias->data[i] - before[i]) - 0.01f) <= 1e-5f);
     }
-    set_unused(rank, &job, 3, true);
+    set_unused(rank, job.session.model, 3, true);
     memcpy(before, bias->data, sizeof before);
     job_step(rank, &job, 3);
     CHECK(memcmp(before, bias->data, sizeof before) == 0);
@@ -173,12 +170,12 @@ static void no_sync_rank(struct rank *rank) {
     for (int turn = 0; turn < 2; turn++) {
         bool first_half = turn == 0; /* the half in which it is used; the other half leaves it as it is */
         p->no_sync = true;
-        set_unused(rank, &job, 5, !first_half);
+        set_unused(rank, job.session.model, 5, !first_half);
         job_gradients(rank, &job, 0);
         float own = bias->gradient[0];
         CHECK((own != 0) == first_half);
         p->no_sync = false;
-        set_unused(rank, &job, 5, first_half);
+        set_unused(rank, job.session.model, 5, first_half);
         job_gradients(rank, &job, first_half ? 1 : 0);
         CHECK(ddp_reducer_unused(reducer_of(p)) == NULL);
         double sum = (double)own;
@@ -187,7 +184,7 @@ static void no_sync_rank(struct rank *rank) {
         CHECK(bias->gradient[0] != 0);
         CHECK(ls_step_update(p) == LS_OK);
     }
-    set_unused(rank, &job, 5, true); /* and now by nobody: the halves before the last reduction are past */
+    set_unused(rank, job.session.model, 5, true); /* and now by nobody: the halves before the last reduction are past */
     job_step(rank, &job, 2);
     CHECK(ddp_reducer_unused(reducer_of(p)) != NULL);
     job_close(rank, &job);
@@ -201,7 +198,7 @@ static void empty_rank(struct rank *rank) {
     job_open(rank, &job, make("mlp:12,8,6,4", 3, 4), NULL); /* 4 samples on 3 ranks: 2 2 0 */
     const ls_batch *batch = &job.samples.batches[0];
     CHECK((batch->count == 0) == (rank->rank == 2));
-    if (rank->rank < 2) set_unused(rank, &job, 2, true); /* by the two that have samples */
+    if (rank->rank < 2) set_unused(rank, job.session.model, 2, true); /* by the two that have samples */
     job_step(rank, &job, 0);
     const bool *unused = ddp_reducer_unused(reducer_of(job.session.parallel));
     CHECK(unused && unused[2] && !unused[0] && !unused[3]);
@@ -243,8 +240,8 @@ static void missing_rank(struct rank *rank) {
     plan.bucket_cap_mb = 0.0001;
     job_open(rank, &job, plan, NULL);
     job_step(rank, &job, 0); /* the buckets are those of readiness from the next one on */
-    set_unused(rank, &job, 2, rank->rank == 1);
-    set_unused(rank, &job, 3, rank->rank == 1);
+    set_unused(rank, job.session.model, 2, rank->rank == 1);
+    set_unused(rank, job.session.model, 3, rank->rank == 1);
     ls_status status = ls_step_gradients(job.session.parallel, &job.samples.batches[1]);
     if (rank->rank == 1) {
         CHECK(status == LS_ERR_INVALID);
@@ -268,7 +265,7 @@ static void warning_rank(struct rank *rank) {
     stderr_begin();
     job_open(rank, &job, make("mlp:12,8,6,4", 2, 8), NULL);
     for (size_t k = 0; k < 25; k++) {
-        set_unused(rank, &job, 3, needed && k == 5 && rank->rank == 1);
+        set_unused(rank, job.session.model, 3, needed && k == 5 && rank->rank == 1);
         job_step(rank, &job, k % job.plan.steps);
         if (k == 8) CHECK(count_text(stderr_end(), "warning") == 0), stderr_begin();
     }
@@ -292,7 +289,7 @@ static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *stream
     plan.streams = streams;
     job_open(rank, &job, plan, comm);
     for (size_t k = 0; k < plan.steps; k++) {
-        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, &job, t, is_unused(rank->rank, k, t));
+        for (size_t t = 0; t < PARAMETERS; t++) set_unused(rank, job.session.model, t, is_unused(rank->rank, k, t));
         CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
     }
     CHECK(session_hash(&job.session, &weights, &state) == LS_OK);

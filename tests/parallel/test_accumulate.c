@@ -6,6 +6,7 @@
 
 #include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
+#include "tests/ddp_procs/unused.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -268,7 +269,7 @@ static ls_batch next_half(void *context, int half) {
     struct unused_step *step = context;
     const struct rank *rank = step->rank;
     if (half == 1) memcpy(step->of_first, ls_model_parameter(step->model, 3)->gradient, sizeof step->of_first);
-    CHECK(ls_model_set_unused(step->model, 3, half == 1 || rank->rank == 1) == LS_OK);
+    set_unused(rank, step->model, 3, half == 1 || rank->rank == 1);
     return ls_micro_batch(step->batch, half, 2, 20, 1);
 }
 
@@ -290,7 +291,7 @@ static void unused_rank(struct rank *rank) {
     float before[16], bias_before[10], scale = rank->argument ? 65536 : 1;
     memcpy(before, nobodys->data, sizeof before);
     memcpy(bias_before, bias->data, sizeof bias_before);
-    CHECK(ls_model_set_unused(s.model, 1, true) == LS_OK);
+    set_unused(rank, s.model, 1, true);
     struct unused_step step = {.model = s.model, .batch = &samples.batches[0], .rank = rank};
     CHECK(ls_step_gradients_of(s.parallel, next_half, &step) == LS_OK);
     double sum = 0;

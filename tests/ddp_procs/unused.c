@@ -1,0 +1,40 @@
+#include "tests/ddp_procs/unused.h"
+
+#include "common/nn/model_internal.h"
+
+/* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
+static float nowhere[128];
+
+/* A parameter is left out by is_last_use, without which passes.c does not report it; as none is shared, it is true of
+ * the others. */
+static void backward(const ls_layer *layer, const struct ls_pass *pass) {
+    struct ls_pass redirected = *pass;
+    for (size_t p = 0; p < layer->parameter_count; p++)
+        if (!layer->is_last_use[p]) redirected.parameters[p].gradient = nowhere;
+    ls_linear.backward(layer, &redirected);
+    for (size_t p = 0; p < layer->parameter_count; p++) {
+        const struct ls_pass_parameter *parameter = &pass->parameters[p];
+        if (!layer->is_last_use[p] && !parameter->adds)
+            ls_fill(pass->stream, parameter->gradient, 0, layer->parameters[p].count);
+    }
+}
+
+static struct ls_layer_kind linear_in_part;
+
+void set_unused(const struct rank *rank, ls_model *model, size_t parameter, bool unused) {
+    size_t uses = 0;
+    CHECK(ls_device_kind_of(model->device) == LS_DEVICE_CPU && model->owned);
+    CHECK(ls_model_parameter(model, parameter)->count <= sizeof nowhere / sizeof *nowhere);
+    linear_in_part = ls_linear;
+    linear_in_part.backward = backward;
+    for (size_t l = 0; l < model->owned->layer_count; l++) {
+        ls_layer *layer = &model->owned->layers[l];
+        for (size_t p = 0; p < layer->parameter_count; p++) {
+            if (layer->parameter_numbers[p] != parameter) continue;
+            CHECK((layer->kind == &ls_linear || layer->kind == &linear_in_part) && uses++ == 0);
+            layer->kind = &linear_in_part;
+            layer->is_last_use[p] = !unused;
+        }
+    }
+    CHECK(uses == 1);
+}

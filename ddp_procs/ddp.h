@@ -46,7 +46,7 @@ ls_status ddp_before_evaluation(ls_parallel *p);
 /* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
 ls_status ddp_update(struct ddp *ddp);
 
-/* process.c: for every mode of processes */
+/* process.c */
 extern const struct ls_process_ops ddp_process_ops;
 void ddp_abandon(ls_parallel *p);
 

@@ -1,6 +1,7 @@
 /* The operations: what each computes, as a formula.
  *
- * Every call enqueues one operation on a stream and returns. The layers above check the arguments. Where a formula
+ * Every call enqueues one operation on a stream and returns: kernels.c makes its body from the row in ops.def, and on CPUs
+ * the operation ends in kernels/cpu/variant. The layers above check the arguments. Where a formula
  * names an error, the operation reports it and poisons the stream's device (ls_device_status). All
  * pointers are memory of the stream's device and stay valid until the stream has passed the operation. Matrices and
  * images are dense, row-major (NCHW); counts are elements. float means fp32.

@@ -21,7 +21,6 @@
 #define PREFIX "lockstep."
 #define LS_STEPS_LIMIT (INT64_C(1) << 53) /* more steps than any run has; sums of such numbers do not overflow */
 
-/* SELF: there is nothing to compare with. NOTED_IF_THERE: files of earlier versions do not have it, and say nothing. */
 enum rule { SAME, SAME_WITHIN_EPOCH, NOTED, NOTED_OF_STREAMS, NOTED_IF_THERE, SELF };
 
 static const struct {

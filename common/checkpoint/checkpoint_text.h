@@ -4,7 +4,10 @@
 
 #include "common/checkpoint/checkpoint.h"
 
-/* X(name, key behind "lockstep.", how messages call it, what it is to a run that resumes) */
+/* X(name, key behind "lockstep.", how messages call it, what it is to a run that resumes). SAME: another value is refused;
+ * SAME_WITHIN_EPOCH: unless an epoch is complete; NOTED: the run says that it differs; NOTED_IF_THERE: the same, but files
+ * of earlier versions lack the line, as they will lack any new one; NOTED_OF_STREAMS: for --data stream: only; SELF: there
+ * is nothing to compare it with. */
 #define LS_CHECKPOINT_TEXT_MAP(X)                                                                                      \
     X(FORMAT, "format", "format", SELF)                                                                                \
     X(MODEL, "model", "model", SAME)                                                                                   \

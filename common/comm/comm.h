@@ -51,7 +51,7 @@ typedef struct ls_comm_options {
     const ls_bootstrap *bootstrap; /* may be NULL if world_size is 1; used by create only */
     const char *group;             /* key prefix: distinct for each group made over the same store; NULL: "group0" */
     /* A group of some of a job's ranks: the group of all of them, which is destroyed after this one. Whoever breaks one
-     * breaks both, and messages call rank r the job's rank first + r x stride (0: 1). NULL: this is all of the job */
+     * breaks both, and messages call rank r the job's rank first + r x stride (a stride of 0 is 1). NULL: this is all of the job */
     const ls_comm *job;
     int first, stride;
 } ls_comm_options;

@@ -1,8 +1,9 @@
 /* Frames: the activations of one micro-batch, and what backward needs beside them, for a range of blocks of a network.
  *
  * A device that trains step by step has one frame of all blocks. A pipeline has several at a time; whoever drops activations
- * and makes them again lets frames take turns with one memory. All of a frame lies in one arena, whose places are worked out
- * when the frame is made, so that nothing is allocated in a step.
+ * and makes them again lets frames take turns with one memory. All activations of a frame lie in one arena, whose places are
+ * worked out when the frame is made, so that nothing is allocated in a step. The scratch memory of products is each frame's
+ * own, and so is what batch norm's ranks tell each other.
  *
  * Threads: one at a time for each frame. Passes enqueue on the device's compute stream and return; what fails in them poisons
  * the device (device.h). */
@@ -28,7 +29,7 @@ void ls_frame_destroy(ls_frame *frame);
 /* Batch norm together with the ranks of `group` (ls_model_sync_batchnorm). */
 ls_status ls_frame_sync_batchnorm(ls_frame *frame, ls_comm *group);
 
-/* What passes tell whoever asks; each is optional. On a device that has failed none is called; what grad_ready fails with
+/* What passes tell whoever asks; each member is optional. A model's own are ls_model_hooks. On a device that has failed none is called; what grad_ready fails with
  * poisons the device. */
 struct ls_hooks {
     ls_status (*grad_ready)(void *context, size_t parameter); /* its gradient's last operation has been enqueued */
@@ -38,7 +39,7 @@ struct ls_hooks {
 };
 
 /* In recomputing, batch norm's running statistics and counts stay as they are: they have moved when the same samples went
- * through for the first time. */
+ * through for the first time. The ranks of ls_frame_sync_batchnorm meet once more. */
 typedef enum ls_forward_kind { LS_EVALUATING, LS_TRAINING, LS_RECOMPUTING } ls_forward_kind;
 
 /* Runs the frame's blocks on `batch` samples of x, in the model's precision. Returns the output, in the frame's memory until
@@ -48,8 +49,8 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
                              size_t batch, ls_forward_kind kind);
 
 /* Back from dy (overwritten), the gradient of what forward returned, to the gradients of all parameters of these blocks, added
- * to what is there if `accumulate`. Returns the gradient of x, in the frame's memory until its next pass; NULL where x is the
- * network's input. */
+ * to what is there if `accumulate`. Returns the gradient of x, in the frame's memory (or that of dy) until its next pass; NULL
+ * where x is the network's input. */
 void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
                         bool accumulate);
 

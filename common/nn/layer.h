@@ -56,8 +56,8 @@ struct ls_layer_kind {
     bool in_place;     /* y is x: the layer needs no output memory */
     bool leaves_input; /* in place, and y is x as it was: others may read it, too */
     bool hands_on;     /* each input's gradient is that of the output as it is: there is no backward to call */
-    bool reports;      /* backward itself says which gradients are ready, and is called without samples, too */
-    bool apart;        /* backward looks at `adds` of each parameter by itself; else they must all be alike */
+    bool reports; /* backward itself says which gradients are ready, and is called without samples, too (described.h) */
+    bool apart;   /* backward looks at `adds` of each parameter by itself; else they must all be alike */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
     void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
@@ -82,7 +82,7 @@ struct ls_layer {
     const char *reads[LS_LAYER_MAX_INPUTS];
     const char
         *shares[LS_LAYER_MAX_TENSORS]; /* an earlier parameter that is the p-th of this layer, too; NULL: its own */
-    const struct ls_described_node *described; /* described.h */
+    const struct ls_described_node *described; /* described.h; NULL: the layer computes */
     /* from plan() */
     struct ls_shape in, out;                      /* in: of the first input */
     size_t saved_nbytes_per_sample, saved_nbytes; /* memory kept from forward to backward */
@@ -93,8 +93,9 @@ struct ls_layer {
     int inputs[LS_LAYER_MAX_INPUTS], input_count; /* numbers of layers, or LS_NETWORK_INPUT */
     bool is_unread; /* nobody reads its output: no pass takes it, and its own parameters get no gradient */
     size_t parameter_numbers[LS_LAYER_MAX_TENSORS], buffer_numbers[LS_LAYER_MAX_TENSORS]; /* in the network's lists */
-    /* of the layers that have this parameter: the first that a backward pass meets, and the last */
-    bool is_first_use[LS_LAYER_MAX_TENSORS], is_last_use[LS_LAYER_MAX_TENSORS];
+    /* of the layers that have this parameter, the one that backward meets first (its gradient is written there, the others
+     * add), and the one that it meets last (behind which the gradient is ready) */
+    bool writes_gradient[LS_LAYER_MAX_TENSORS], completes_gradient[LS_LAYER_MAX_TENSORS];
 };
 
 /* Fills the next free parameter (or buffer) of a layer: "<layer>.<suffix>" with this shape. */

@@ -82,6 +82,8 @@ void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *contex
     model->hooks.context = context;
 }
 
+const struct ls_hooks *ls_model_hooks(const ls_model *model) { return &model->hooks; }
+
 /* --- initial values ---------------------------------------------------------------------------------------------- */
 
 static float *at_offset(float *host, const ls_parameters *parameters, const struct ls_tensor *tensor) {

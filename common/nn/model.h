@@ -96,6 +96,8 @@ void ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
+/* The hooks of its passes: for frames beside the model's own, whose gradients are to be reported likewise. */
+const struct ls_hooks *ls_model_hooks(const ls_model *model);
 
 /* Per parameter whether it belongs to a branch that no pass takes (branched's head): its gradient is zero, the
  * hook is not called for it, and where PyTorch has a gradient of None the optimizer must leave it alone. NULL: all take

@@ -1,8 +1,8 @@
 /* network — the graph that layers make: who reads whom, in which block, and whose parameters are whose.
  *   idea  : layers are added in the order of the forward pass, so that an input is always an earlier layer. What nobody reads
  *           is not computed (the head of `branched`): its parameters are the network's all the same
- *   shared: a parameter that several layers have is defined by the first of them. Backward goes the other way: the last layer
- *           that has it writes its gradient, the others add to it, and behind the first it is ready
+ *   shared: a parameter that several layers have is defined by the first of them. Backward goes the other way: the last
+ *           layer that has it writes its gradient, the others add to it, and behind the first layer it is ready
  *   blocks: consecutive layers. A block reads the output of the block before, and no other value of an earlier one, so that
  *           one activation is all that must be kept, or sent, between two blocks */
 #include <stdlib.h>
@@ -165,14 +165,14 @@ static void mark_uses(ls_network *network, bool *met) {
         ls_layer *layer = &network->layers[l - 1];
         for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
             size_t number = layer->parameter_numbers[p];
-            layer->is_first_use[p] = !met[number];
+            layer->writes_gradient[p] = !met[number];
             met[number] = true;
         }
     }
     for (size_t l = 0; l < network->layer_count; l++) {
         ls_layer *layer = &network->layers[l];
         for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
-            layer->is_last_use[p] = met[layer->parameter_numbers[p]];
+            layer->completes_gradient[p] = met[layer->parameter_numbers[p]];
             met[layer->parameter_numbers[p]] = false;
         }
     }
@@ -195,7 +195,7 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
     if (overwrites_what_others_read(network, layer))
         return ls_fail(LS_ERR_INVALID, "layer %s works in place, on what others read as well", layer->name);
     for (size_t p = 1; p < layer->parameter_count; p++)
-        if (layer->is_first_use[p] != layer->is_first_use[0] && !layer->kind->apart)
+        if (layer->writes_gradient[p] != layer->writes_gradient[0] && !layer->kind->apart)
             return ls_fail(LS_ERR_INVALID, "layer %s can share all of its parameters or none", layer->name);
     for (int i = 0; i < layer->input_count; i++) {
         int input = layer->inputs[i], block = input == LS_NETWORK_INPUT ? -1 : network->layers[input].block;

@@ -16,7 +16,7 @@ struct ls_network {
     struct ls_shape input;
     size_t input_nbytes; /* of a sample that is no activation (integers); 0: it is one, of the model's precision */
     ls_loss_kind loss;
-    bool casts_itself; /* in half precision: what its layers do includes the casts of parameters and output */
+    bool casts_itself; /* in half precision: its layers cast parameters and output, too (described.h) */
     /* from ls_network_add */
     size_t layer_count, parameter_count, buffer_count;
     int block_count;

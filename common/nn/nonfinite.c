@@ -63,9 +63,10 @@ static ls_status search_layer(ls_model *model, size_t l, char *place, size_t cap
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
     place[0] = '\0';
     const ls_frame *frame = model->frame;
-    ls_status status =
-        search_tensor(model, model->precision, frame->x, frame->batch * ls_shape_count(model->network->input),
-                      "the input batch", "", place, capacity);
+    ls_status status = LS_OK;
+    if (model->network->input_nbytes == 0) /* integers are finite */
+        status = search_tensor(model, model->precision, frame->x, frame->batch * ls_shape_count(model->network->input),
+                               "the input batch", "", place, capacity);
     for (size_t l = 0; status == LS_OK && place[0] == '\0' && l < model->network->layer_count; l++)
         status = search_layer(model, l, place, capacity);
     return status;

@@ -136,7 +136,7 @@ void ls_pass_ready(const struct ls_pass *pass, size_t number) { report_ready(pas
 
 static void report_layer_ready(const struct ls_ready *r, const ls_layer *layer) {
     for (size_t p = layer->parameter_count; p > 0; p--)
-        if (layer->is_last_use[p - 1]) report_ready(r, layer->parameter_numbers[p - 1]);
+        if (layer->completes_gradient[p - 1]) report_ready(r, layer->parameter_numbers[p - 1]);
 }
 
 /* The parameters that no pass takes count as having gradients of zero. */
@@ -176,7 +176,7 @@ static void set_gradients(struct ls_pass *pass, const ls_layer *layer, const ls_
                           bool accumulate) {
     for (size_t p = 0; p < layer->parameter_count; p++) {
         pass->parameters[p].gradient = parameters->tensors[layer->parameter_numbers[p]].gradient;
-        pass->parameters[p].adds = accumulate || !layer->is_first_use[p];
+        pass->parameters[p].adds = accumulate || !layer->writes_gradient[p];
     }
 }
 

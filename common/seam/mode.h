@@ -2,9 +2,9 @@
  *
  * The step's calls are one table (struct ls_parallel_ops), which every mode fills: single.c, dp_threads/dp_step.c and
  * ddp_procs/ddp_step.c. What ranks do with each other between steps is a second one (struct ls_process_ops), which is
- * filled once for all modes of processes: ddp_procs/process.c. A row (struct ls_mode) names both, and says what the
+ * filled once, for DDP and its variants: ddp_procs/process.c. A row (struct ls_mode) names both, and says what the
  * mode is. Each row stands with its mode, since modes do not include each other; code above the modes lists the rows
- * and walks the list: labs/replay/record, tests/parallel.
+ * that it is for: labs/replay/record, tests/parallel, labs/bench.
  *
  * `abandon` belongs to the step, not to the process: threads wait for each other as ranks do. `join` and
  * `before_evaluation` belong to the process: only another rank can run out of samples earlier, or hold what this rank's

@@ -5,16 +5,16 @@
 /* The layer computes all of its gradients; those of parameters that are left out go where nobody looks. */
 static float nowhere[128];
 
-/* A parameter is left out by is_last_use, without which passes.c does not report it; as none is shared, it is true of
+/* A parameter is left out by completes_gradient, without which passes.c does not report it; as none is shared, it is true of
  * the others. */
 static void backward(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_pass redirected = *pass;
     for (size_t p = 0; p < layer->parameter_count; p++)
-        if (!layer->is_last_use[p]) redirected.parameters[p].gradient = nowhere;
+        if (!layer->completes_gradient[p]) redirected.parameters[p].gradient = nowhere;
     ls_linear.backward(layer, &redirected);
     for (size_t p = 0; p < layer->parameter_count; p++) {
         const struct ls_pass_parameter *parameter = &pass->parameters[p];
-        if (!layer->is_last_use[p] && !parameter->adds)
+        if (!layer->completes_gradient[p] && !parameter->adds)
             ls_fill(pass->stream, parameter->gradient, 0, layer->parameters[p].count);
     }
 }
@@ -33,7 +33,7 @@ void set_unused(const struct rank *rank, ls_model *model, size_t parameter, bool
             if (layer->parameter_numbers[p] != parameter) continue;
             CHECK((layer->kind == &ls_linear || layer->kind == &linear_in_part) && uses++ == 0);
             layer->kind = &linear_in_part;
-            layer->is_last_use[p] = !unused;
+            layer->completes_gradient[p] = !unused;
         }
     }
     CHECK(uses == 1);

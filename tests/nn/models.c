@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/random.h"
+#include "common/nn/network_internal.h"
 #include "tests/base/test.h"
 
 ls_device *open_device(int index) {
@@ -42,4 +43,20 @@ float *make_values(ls_device *device, size_t count, uint64_t seed) {
     ls_generator_seed(&generator, seed);
     ls_fill_uniform(&generator, values, count, -1, 1);
     return values;
+}
+
+ls_network *residual_network(void) {
+    static const ls_layer layers[] = {
+        {.kind = &ls_linear, .name = "fc1", .units = 6, .relu = true},
+        {.kind = &ls_linear, .name = "fc2", .units = 6, .relu = true, .shares = {"fc1.weight"}},
+        {.kind = &ls_addition, .name = "sum", .reads = {"fc1", "fc2"}},
+        {.kind = &ls_addition, .name = "more", .reads = {NULL, "sum"}},
+        {.kind = &ls_linear, .name = "head", .units = 3, .begins_block = true},
+    };
+    ls_network *network = ls_network_begin(ls_features(6), LS_LOSS_CROSS_ENTROPY);
+    assert_non_null(network);
+    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
+        assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
+    assert_int_equal(ls_network_finish(network), LS_OK);
+    return network;
 }

@@ -18,4 +18,8 @@ ls_model *make_model_in(ls_dtype precision, ls_device *device, const char *descr
 /* Device memory of `count` floats of input: small numbers of both signs, the same for the same seed. */
 float *make_values(ls_device *device, size_t count, uint64_t seed);
 
+/* A residual network with a tied layer: y = head(h + relu(fc2(h)) + x), h = relu(fc1(x)), of 6 inputs and 3 outputs; fc2 has
+ * the weight of fc1 and a bias of its own. Asserts. */
+ls_network *residual_network(void);
+
 #endif

@@ -9,23 +9,6 @@
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
 
-/* y = head(h + relu(fc2(h)) + x), h = relu(fc1(x)); fc2 has the weight of fc1 and a bias of its own. */
-static ls_network *residual_network(void) {
-    static const ls_layer layers[] = {
-        {.kind = &ls_linear, .name = "fc1", .units = 6, .relu = true},
-        {.kind = &ls_linear, .name = "fc2", .units = 6, .relu = true, .shares = {"fc1.weight"}},
-        {.kind = &ls_addition, .name = "sum", .reads = {"fc1", "fc2"}},
-        {.kind = &ls_addition, .name = "more", .reads = {NULL, "sum"}},
-        {.kind = &ls_linear, .name = "head", .units = 3, .begins_block = true},
-    };
-    ls_network *network = ls_network_begin(ls_features(6), LS_LOSS_CROSS_ENTROPY);
-    assert_non_null(network);
-    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
-        assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
-    assert_int_equal(ls_network_finish(network), LS_OK);
-    return network;
-}
-
 enum { BATCH = 4, WIDTH = 6, OUTPUTS = 3 };
 
 static void expect_near(const cJSON *expected, const char *name, const float *found, double tolerance) {

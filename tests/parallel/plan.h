@@ -21,7 +21,8 @@ struct plan {
     enum mode mode;
     int devices; /* DP: devices; DDP: ranks; single: 1 */
     const char *model;
-    size_t batch; /* samples a step over all devices */
+    const ls_network *network; /* in place of the model of that name; NULL: that one */
+    size_t batch;              /* samples a step over all devices */
     size_t steps;
     int accumulate;             /* micro-batches of a step; 0: 1 */
     ls_dtype precision;         /* with LS_FP16 the loss is scaled */

@@ -1,7 +1,8 @@
 /* passes — forward through a frame's layers, and back.
  *   half  : in half precision the input comes as halves (the loader rounds samples on the host). The output is cast to
- *           fp32, and its gradient back to halves. When the weights have changed, one operation casts them all. Layers
- *           see activations of one type only
+ *           fp32, and its gradient back to halves. When the weights have changed, one operation casts them all; where
+ *           somebody hears of each block that is entered, and may bring its weights, one for each block. Layers see
+ *           activations of one type only
  *   cost  : the layers', and in half precision 6 bytes for each parameter and output that is cast
  *   order : forward first to last, backward last to first; within a layer bias before weight is reported ready, and a
  *           parameter that several layers have behind the last that backward meets */
@@ -56,10 +57,10 @@ static void tell(const ls_frame *frame, void (*hook)(void *, int, bool), const s
 
 /* --- forward ------------------------------------------------------------------------------------------------------- */
 
-/* What products read in half precision. */
-static void renew_half(const ls_frame *frame, ls_parameters *parameters) {
+/* What products of the layers first .. end - 1 read in half precision. */
+static void renew_half(const ls_frame *frame, ls_parameters *parameters, size_t first, size_t end) {
     if (frame->precision == LS_FP32) return;
-    for (size_t l = frame->first; l < frame->end; l++)
+    for (size_t l = first; l < end; l++)
         for (size_t p = 0; p < layer_at(frame, l)->parameter_count; p++)
             ls_parameters_want_half(parameters,
                                     frame->network->parameters[layer_at(frame, l)->parameter_numbers[p]].block);
@@ -96,10 +97,11 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
     }
     frame->x = x;
     frame->batch = batch;
-    renew_half(frame, parameters);
+    if (!hooks->enter) renew_half(frame, parameters, frame->first, frame->end);
     for (size_t l = frame->first; l < frame->end; l++) {
         int block = layer_at(frame, l)->block;
         if (l == frame->first || layer_at(frame, l - 1)->block != block) tell(frame, hooks->enter, hooks, block, false);
+        if (hooks->enter) renew_half(frame, parameters, l, l + 1);
         forward_layer(frame, parameters, l, kind);
         if (l + 1 == frame->end || layer_at(frame, l + 1)->block != block)
             tell(frame, hooks->leave, hooks, block, false);

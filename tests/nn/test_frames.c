@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/nn/frame.h"
+#include "kernels/kernels.h"
 #include "tests/base/test.h"
 #include "tests/device/modes.h"
 #include "tests/nn/models.h"
@@ -19,13 +20,22 @@ struct bench {
     size_t inputs, outputs;
 };
 
-static struct bench bench_open(ls_device *device, const char *description) {
-    struct bench b = {.device = device, .model = make_model(device, description, BATCH, 3)};
+static struct bench bench_open_in(ls_dtype precision, ls_device *device, const char *description) {
+    struct bench b = {.device = device, .model = make_model_in(precision, device, description, BATCH, 3)};
     b.inputs = ls_shape_count(ls_model_input(b.model));
     b.outputs = ls_model_outputs(b.model);
     b.x = make_values(device, BATCH * b.inputs, 4);
     b.dy = make_values(device, BATCH * b.outputs, 5);
+    if (precision != LS_FP32) { /* as the loader does */
+        uint16_t halves[BATCH * 784];
+        ls_cast_now(precision, halves, b.x, BATCH * b.inputs);
+        memcpy(b.x, halves, BATCH * b.inputs * sizeof *halves);
+    }
     return b;
+}
+
+static struct bench bench_open(ls_device *device, const char *description) {
+    return bench_open_in(LS_FP32, device, description);
 }
 
 static void bench_close(struct bench *b) {
@@ -53,7 +63,9 @@ static void expect_equal(const struct bench *a, const struct bench *b) {
 /* A frame of these blocks for a bench's model. */
 static ls_frame *make_frame(const struct bench *b, struct ls_blocks blocks, void *arena) {
     ls_frame *frame;
-    assert_int_equal(ls_frame_create(&frame, b->device, ls_model_network(b->model), LS_FP32, blocks, BATCH), LS_OK);
+    assert_int_equal(
+        ls_frame_create(&frame, b->device, ls_model_network(b->model), ls_model_precision(b->model), blocks, BATCH),
+        LS_OK);
     assert_int_equal(ls_frame_place(frame, arena), LS_OK);
     return frame;
 }
@@ -119,6 +131,58 @@ TEST(blocks_are_entered_and_left_in_order) {
     ls_frame_destroy(frame);
     bench_close(&b);
     close_empty_device(device);
+}
+
+/* --- parameters that come and go ------------------------------------------------------------------------------------- */
+
+/* Whoever keeps values elsewhere brings a block's when it is entered; nobody reads them after it is left. */
+struct visit {
+    ls_parameters *parameters;
+    float *values; /* where they are kept: a copy of the slab */
+};
+
+static void set_block(const struct visit *visit, int block, bool come) {
+    const ls_parameters *all = visit->parameters;
+    size_t begin = all->block_begins[block], nbytes = (all->block_begins[block + 1] - begin) * sizeof(float);
+    if (come) memcpy(all->slab + begin, visit->values + begin, nbytes);
+    if (!come) memset(all->slab + begin, 0xff, nbytes); /* NaN */
+    ls_parameters_changed(visit->parameters);
+}
+
+static void come(void *context, int block, bool backward) { (void)backward, set_block(context, block, true); }
+static void go(void *context, int block, bool backward) { (void)backward, set_block(context, block, false); }
+
+static void expect_visited(const char *description, ls_dtype precision) {
+    ls_device *devices[2] = {open_device(0), open_device(1)};
+    struct bench a = bench_open_in(precision, devices[0], description);
+    struct bench b = bench_open_in(precision, devices[1], description);
+    (void)ls_model_forward(a.model, a.x, BATCH, true);
+    ls_model_backward(a.model, a.dy, false);
+
+    struct visit visit = {.parameters = ls_model_tensors(b.model)};
+    const ls_parameters *all = visit.parameters;
+    const struct ls_hooks hooks = {.enter = come, .leave = go, .context = &visit};
+    visit.values = make_values(devices[1], all->parameter_floats, 0);
+    memcpy(visit.values, all->slab, all->parameter_floats * sizeof(float));
+    for (int block = 0; block < all->block_count; block++) set_block(&visit, block, false);
+    ls_frame *frame = make_frame(&b, ls_network_blocks(ls_model_network(b.model)), NULL);
+    (void)ls_frame_forward(frame, visit.parameters, &hooks, b.x, BATCH, LS_TRAINING);
+    (void)ls_frame_backward(frame, visit.parameters, &hooks, b.dy, false);
+    for (int block = 0; block < all->block_count; block++) set_block(&visit, block, true);
+    expect_equal(&a, &b);
+
+    ls_device_free(devices[1], visit.values);
+    ls_frame_destroy(frame);
+    bench_close(&a);
+    bench_close(&b);
+    for (int d = 0; d < 2; d++) close_empty_device(devices[d]);
+}
+
+TEST(parameters_may_come_when_their_block_is_entered) {
+    for (int half = 0; half < 2; half++) {
+        expect_visited("mlp:20,30,30,3", half ? LS_BF16 : LS_FP32);
+        expect_visited("convnet", half ? LS_BF16 : LS_FP32);
+    }
 }
 
 /* --- dropped and made again ------------------------------------------------------------------------------------------ */

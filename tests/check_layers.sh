@@ -79,7 +79,6 @@ known_circles='
 common/checkpoint/checkpoint common/checkpoint/checkpoint_text      # what a checkpoint says is written and read by rows of one table
 common/comm/allreduce common/comm/comm common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits and its algorithms
 common/device/device common/device/host_lock common/device/plugin   # a device opens its plug-in and takes the lock, both of which know devices
-common/nn/described common/nn/model                                 # a model is a network, or described in place of one
 ddp_procs/ddp ddp_procs/distributed                                 # ddp.h is the private header of the room
 ddp_procs/launch/store ddp_procs/launch/store_enter ddp_procs/launch/store_protocol # one client, and its first message
 dp_threads/data_parallel dp_threads/dp                              # dp.h is the private header of the room

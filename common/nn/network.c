@@ -209,6 +209,7 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
 
 ls_status ls_network_finish(ls_network *network) {
     bool *met = calloc(network->parameter_count + 1, sizeof *met);
+    free(network->untaken); /* of a network that was finished before and has grown */
     network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
     ls_status status = met && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
     if (status == LS_OK) {

@@ -1,11 +1,9 @@
 /* Two micro-batches of a step in flight, as a pipeline has them, each with a place and a frame of its own: under the real
  * driver, in random orders of the streams, with the bits of one after the other. */
-#include <stdio.h>
-
 #include "tests/base/test.h"
 #include "tests/parallel/plan.h"
 
-enum { IN_FLIGHT = 2, MOST_ROWS = 3, OUTPUTS = 10, SEEDS = 20 };
+enum { IN_FLIGHT = 2, MOST_ROWS = 3, OUTPUTS = 10 };
 
 static ls_frame *frames[IN_FLIGHT];
 static struct ls_device_batch *batches[IN_FLIGHT];
@@ -39,6 +37,7 @@ static void let_two_fly(struct session *s) {
     ops = *s->parallel->ops;
     ops.forward_backward = forward_backward;
     s->parallel->ops = &ops;
+    s->parallel->losses[0] = 1; /* as of a step long ago */
     assert_int_equal(ls_parallel_add_places(s->parallel, IN_FLIGHT), LS_OK);
     for (int f = 0; f < IN_FLIGHT; f++) {
         assert_int_equal(ls_frame_create(&frames[f], s->devices[0], network, LS_FP32, all, MOST_ROWS), LS_OK);
@@ -69,12 +68,11 @@ static void expect_same_bits(const struct plan *plan) {
 }
 
 TEST(micro_batches_in_flight_have_the_bits_of_one_after_the_other) {
-    char streams[32];
-    struct plan plan = {.model = "convnet", .batch = 7, .samples = 21, .steps = 3, .accumulate = 3, .streams = streams};
-    plan.devices = 1;
+    static const char *const orders[] = {"inline", "threads", "shuffle:1", "shuffle:2", "shuffle:3", "shuffle:4"};
+    struct plan plan = {.model = "convnet", .devices = 1, .batch = 7, .samples = 21, .steps = 3, .accumulate = 3};
     plan.optimizer = ls_optimizer_defaults(LS_SGD);
-    for (int seed = 0; seed < SEEDS; seed++) {
-        snprintf(streams, sizeof streams, "shuffle:%d", seed);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        plan.streams = orders[i];
         expect_same_bits(&plan);
     }
 }

@@ -83,8 +83,8 @@ struct ls_parallel {
     int64_t epoch;     /* for messages */
     int micro_batches; /* of each step; 1 where nothing is accumulated */
     struct ls_device_batch *batch; /* the micro-batch that calls are about: one of the places */
-    bool no_sync;     /* nothing is communicated, and what comes is added up, until it is false again */
-    bool accumulates; /* the gradients hold something that the next backward is to add to */
+    bool no_sync;                  /* nothing is communicated, and what comes is added up, until it is false again */
+    bool accumulates;              /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */

@@ -10,7 +10,6 @@ struct ddp {
     ls_comm *comm, *sync_bn; /* sync_bn: what batch norm's ranks meet in, or NULL */
     ls_stream *compute, *copy, *comm_stream;
     ddp_reducer *reducer;
-    struct ls_device_batch batch;
     float *dy;           /* gradient of the outputs */
     float *buffers;      /* the model's buffers, one range */
     size_t buffer_count; /* floats */

@@ -32,12 +32,12 @@ ls_status ddp_forward_backward(ls_parallel *p) {
 
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
     ddp_sync_buffers(ddp);
-    ls_status status = ddp_reducer_arm(ddp->reducer, ls_parallel_syncs(p), ddp->batch.count);
+    ls_status status = ddp_reducer_arm(ddp->reducer, ls_parallel_syncs(p), p->batch->count);
     if (status != LS_OK) return status;
     ls_parallel_await_batch(p, ddp->compute);
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
-    const float *y = ls_model_forward(p->model, ddp->batch.inputs, ddp->batch.count, true);
+    const float *y = ls_model_forward(p->model, p->batch->inputs, p->batch->count, true);
 
     /* local mean x (local samples x W / global samples): the reducer's average of it is the mean over the whole
      * batch */

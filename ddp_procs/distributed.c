@@ -110,8 +110,7 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
     if (status == LS_OK) status = compare_counts(ddp);
     if (status == LS_OK) status = compare_shapes(ddp);
     if (status == LS_OK) status = take_state_of_rank_0(ddp);
-    if (status == LS_OK)
-        status = ls_device_batch_alloc(&ddp->batch, device, device, p->model, options->max_batch, true);
+    if (status == LS_OK) status = ls_parallel_alloc_places(p, options->max_batch);
     if (status == LS_OK) {
         size_t nbytes = options->max_batch * ls_model_outputs(p->model) * sizeof(float);
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "output gradients", (void **)&ddp->dy);
@@ -129,7 +128,6 @@ static void destroy(ls_parallel *p) {
     (void)ls_model_sync_batchnorm(p->model, NULL);
     ls_optimizer_destroy(p->optimizer);
     ddp_reducer_destroy(ddp->reducer);
-    ls_device_batch_free(&ddp->batch, p->devices[0], p->devices[0]);
     ls_device_free(p->devices[0], ddp->dy);
     ls_event_destroy(ddp->buffers_idle);
     ls_event_destroy(ddp->buffers_arrived);
@@ -168,7 +166,6 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     p->world_size = p->device_count = ls_comm_world_size(options->comm);
     p->local_device_count = 1;
     p->model = model;
-    p->batch = &ddp->batch;
     p->devices[0] = p->loss_device = ls_model_device(model);
     p->gpu_count = options->gpu_count;
     p->backend = ls_comm_backend(options->comm);

@@ -172,9 +172,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     if (status == LS_OK) status = ls_event_create(&dp->updated, "parameters updated");
     dp->sent = calloc((size_t)options->device_count, sizeof *dp->sent);
     if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
-    if (status == LS_OK) {
-        status = ls_device_batch_alloc(&dp->batch, p->devices[0], output, p->model, options->max_batch, true);
-    }
+    if (status == LS_OK) status = ls_parallel_alloc_places(p, options->max_batch);
     if (status == LS_OK) {
         status =
             ls_device_alloc(output, LS_MEMORY_GATHERED_OUTPUT, options->max_batch * dp->output_count * sizeof(float),
@@ -227,7 +225,6 @@ static void destroy(ls_parallel *p) {
         ls_comm_destroy(r->nccl);
     }
     ls_optimizer_destroy(p->optimizer);
-    ls_device_batch_free(&dp->batch, p->devices[0], p->loss_device);
     ls_device_free(p->loss_device, dp->gathered_outputs);
     ls_device_free(p->loss_device, dp->loss_scale);
     ls_event_destroy(dp->loss_taken);
@@ -267,7 +264,6 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     p->device_count = p->local_device_count = options->device_count;
     for (int i = 0; i < options->device_count; i++) p->devices[i] = options->devices[i];
     p->model = module;
-    p->batch = &dp->batch;
     p->loss_device = options->devices[options->output_device];
     p->gpu_count = count_gpus(options);
     p->backend = options->replicate == DP_REPLICATE_NCCL ? "nccl" : "copies";

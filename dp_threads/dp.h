@@ -36,9 +36,8 @@ struct dp {
     /* parameters that no gradient reaches; NULL with several devices, where the sum of the replicas' gives them zero */
     const bool *without_gradient;
     dp_workers *workers;
-    struct ls_device_batch batch; /* inputs on device 0, answers on the output device */
-    float *gathered_outputs;      /* on the output device: [batch, outputs]; the loss's gradient takes its place */
-    const float **sent;           /* sent[i] = replicas[i + 1].sent */
+    float *gathered_outputs; /* on the output device: [batch, outputs]; the loss's gradient takes its place */
+    const float **sent;      /* sent[i] = replicas[i + 1].sent */
     /* what the output device multiplies the loss's gradient by: a copy of the optimizer's, from device 0; NULL: there
      * is no loss scaling, or it reads the optimizer's own */
     float *loss_scale;

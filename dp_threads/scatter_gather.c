@@ -12,15 +12,16 @@
 void dp_chunk_batch(struct dp *dp) {
     /* collectives need every replica, also one without rows; so do gradients that wait for the last micro-batch */
     bool all_take_part = dp->replicas->sync_bn || dp->replicas->nccl || dp->base.micro_batches > 1;
-    dp->active = all_take_part ? dp->base.device_count : (int)ls_chunk_count(dp->batch.count, dp->base.device_count);
+    size_t rows = dp->base.batch->count;
+    dp->active = all_take_part ? dp->base.device_count : (int)ls_chunk_count(rows, dp->base.device_count);
     for (int i = 0; i < dp->active; i++) {
-        ls_chunk(dp->batch.count, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
+        ls_chunk(rows, dp->base.device_count, i, &dp->replicas[i].begin, &dp->replicas[i].rows);
     }
 }
 
 void dp_scatter_inputs(struct dp *dp, struct dp_replica *r) {
     size_t row_nbytes = ls_model_input_nbytes(r->model);
-    const char *piece = (const char *)dp->batch.inputs + r->begin * row_nbytes;
+    const char *piece = (const char *)dp->base.batch->inputs + r->begin * row_nbytes;
     if (!r->inputs) { /* replica 0: the batch lies on its device */
         r->x = piece;
         ls_parallel_await_batch(&dp->base, r->compute);

@@ -41,5 +41,5 @@ bool ls_parallel_syncs(const ls_parallel *p) { return !p->no_sync && ls_parallel
 
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute) {
     p->accumulates = !ls_parallel_syncs(p);
-    if (!p->is_capturing) ls_event_record(p->batch->places[p->batch->place].used, compute);
+    if (!p->is_capturing) ls_event_record(p->batch->used, compute);
 }

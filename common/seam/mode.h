@@ -22,7 +22,7 @@ typedef struct ls_parallel ls_parallel;
 struct ls_parallel_ops {
     /* The batch goes to the device or devices. */
     void (*prepare)(ls_parallel *p, const ls_batch *batch);
-    /* Loss and gradients, each device on its own samples. */
+    /* Loss and gradients, each device on its own samples; those of all micro-batches when the last one's returns. */
     ls_status (*forward_backward)(ls_parallel *p);
     /* Gradients of the whole batch. */
     ls_status (*reduce)(ls_parallel *p);

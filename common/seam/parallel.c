@@ -7,64 +7,61 @@
 
 /* --- the batch --------------------------------------------------------------------------------------------------- */
 
-static ls_status alloc_place(struct ls_batch_place *place, ls_device *inputs_device, ls_device *answers_device,
-                             const ls_model *model, size_t max_count) {
+ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
+                                const ls_model *model, size_t max_count) {
     size_t input_nbytes = max_count * ls_model_input_nbytes(model);
-    ls_status status = ls_event_create(&place->used, "batch used");
+    ls_status status = ls_event_create(&batch->used, "batch used");
     if (status == LS_OK) {
-        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", &place->inputs);
+        status = ls_device_alloc(inputs_device, LS_MEMORY_INPUT, input_nbytes, "inputs", &batch->inputs);
     }
     if (status != LS_OK) return status;
     size_t nbytes = max_count * ls_model_answer_nbytes(model);
     if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
-        return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "labels", (void **)&place->labels);
+        return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "labels", (void **)&batch->labels);
     }
-    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "targets", (void **)&place->targets);
-}
-
-ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                const ls_model *model, size_t max_count, bool ahead) {
-    *batch = (struct ls_device_batch){.max_count = max_count};
-    int count = ahead && ls_device_runs_behind(inputs_device) ? 2 : 1;
-    return ls_device_batch_add_places(batch, inputs_device, answers_device, model, count);
-}
-
-ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                     const ls_model *model, int count) {
-    ls_status status = LS_OK;
-    while (status == LS_OK && batch->place_count < count) {
-        struct ls_batch_place *place = &batch->places[batch->place_count++];
-        status = alloc_place(place, inputs_device, answers_device, model, batch->max_count);
-    }
-    return status;
+    return ls_device_alloc(answers_device, LS_MEMORY_INPUT, nbytes, "targets", (void **)&batch->targets);
 }
 
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device) {
-    for (int i = 0; i < batch->place_count; i++) {
-        struct ls_batch_place *place = &batch->places[i];
-        ls_device_free(inputs_device, place->inputs);
-        ls_device_free(answers_device, place->labels);
-        ls_device_free(answers_device, place->targets);
-        ls_event_destroy(place->used);
-    }
+    ls_device_free(inputs_device, batch->inputs);
+    ls_device_free(answers_device, batch->labels);
+    ls_device_free(answers_device, batch->targets);
+    ls_event_destroy(batch->used);
     *batch = (struct ls_device_batch){0};
 }
 
 void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
                             const ls_batch *host) {
-    batch->place = (batch->place + 1) % batch->place_count;
-    const struct ls_batch_place *place = &batch->places[batch->place];
-    batch->inputs = place->inputs;
-    batch->labels = place->labels;
-    batch->targets = place->targets;
     batch->count = host->count;
     batch->global_count = host->global_count;
-    ls_stream_wait_event(stream, place->used);
+    ls_stream_wait_event(stream, batch->used);
     if (!host->inputs) return;
     ls_copy(stream, batch->inputs, host->inputs, host->count * ls_model_input_nbytes(model));
     size_t answer_nbytes = host->count * ls_model_answer_nbytes(model);
     if (batch->labels) ls_copy(stream, batch->labels, host->labels, answer_nbytes);
     if (batch->targets) ls_copy(stream, batch->targets, host->targets, answer_nbytes);
+}
+
+ls_status ls_parallel_alloc_places(ls_parallel *p, size_t max_count) {
+    p->places.max_count = max_count;
+    p->batch = p->places.place;
+    return ls_parallel_add_places(p, ls_device_runs_behind(p->devices[0]) ? 2 : 1);
+}
+
+ls_status ls_parallel_add_places(ls_parallel *p, int count) {
+    struct ls_batch_places *places = &p->places;
+    ls_status status = LS_OK;
+    while (status == LS_OK && places->count < count) {
+        status = ls_device_batch_alloc(&places->place[places->count++], p->devices[0], p->loss_device, p->model,
+                                       places->max_count);
+    }
+    return status;
+}
+
+void ls_parallel_next_place(ls_parallel *p, int index) {
+    p->places.newest = (p->places.newest + 1) % p->places.count;
+    p->batch = &p->places.place[p->places.newest];
+    p->batch->index = index;
 }
 
 void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) {
@@ -147,6 +144,8 @@ ls_status ls_parallel_init(ls_parallel *p) {
 }
 
 void ls_parallel_release(ls_parallel *p) {
+    while (p->places.count > 0)
+        ls_device_batch_free(&p->places.place[--p->places.count], p->devices[0], p->loss_device);
     if (p->losses) ls_device_free(p->loss_device, p->losses);
     ls_event_destroy(p->batch_copied);
     p->losses = NULL;

@@ -4,6 +4,11 @@
  * cut into K micro-batches: prepare and forward_backward run for each of them, and gradients add up where they are; only
  * the last one's are communicated (PyTorch's no_sync), and reduce and apply follow once.
  *
+ * All calls of a step are about one micro-batch, p->batch: the driver's newest. A mode that has several in flight (a
+ * pipeline) leaves backwards to a later forward_backward, at the latest to the last one's, in the order of the
+ * micro-batches. It keeps what p->batch was in each forward_backward, and sets p->batch to it again before it goes back.
+ * It has as many places, and a frame (common/nn/frame.h) for each.
+ *
  * What a mode's calls enqueue poisons a device if it fails (device.h), and the driver asks the devices behind each of
  * them; they return all other failures: a thread that does not come back, another rank, memory.
  *
@@ -21,6 +26,29 @@
 #define LS_LOSS_RING 256
 
 #define LS_MAX_DEVICES 64
+
+/* A micro-batch on its way through a step: memory for its inputs on one device, and for its answers on the device that
+ * takes the loss; and what lies there. */
+struct ls_device_batch {
+    void *inputs;    /* in the model's precision */
+    int64_t *labels; /* or */
+    float *targets;
+    ls_event *used; /* behind its last reader */
+    size_t count, global_count;
+    int index; /* which of its step's; written by the driver (step.h) */
+};
+
+#define LS_MOST_BATCH_PLACES 64
+
+/* The places where micro-batches lie, used in turn. Where the host is ahead of the device there are two: while one step
+ * computes, the next one's batch arrives. Each place is filled when what lay there has been used, so the host is never
+ * further ahead than there are places. With --resident-batches K there are at least K, which keep what the first steps
+ * have put there. */
+struct ls_batch_places {
+    struct ls_device_batch place[LS_MOST_BATCH_PLACES];
+    int count, newest; /* newest: filled last */
+    size_t max_count;  /* samples that a place has room for */
+};
 
 struct ls_parallel {
     /* constant after create */
@@ -40,7 +68,7 @@ struct ls_parallel {
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */
-    struct ls_device_batch *batch;                /* where prepare puts the batch */
+    struct ls_batch_places places;
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
     /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
@@ -50,13 +78,13 @@ struct ls_parallel {
     /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
     const float *loss_scale;
     bool stuck; /* a thread missed its deadline and still uses devices and models: free none of them, end the process */
-    /* the step in progress: written by the loop, but for micro_batch */
+    /* the step in progress: written by the loop, but for batch and accumulates */
     uint64_t step;     /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch;     /* for messages */
     int micro_batches; /* of each step; 1 where nothing is accumulated */
-    int micro_batch;   /* which of them; written by the driver (step.h) */
-    bool no_sync;      /* nothing is communicated, and what comes is added up, until it is false again */
-    bool accumulates;  /* the gradients hold something that the next backward is to add to */
+    struct ls_device_batch *batch; /* the micro-batch that calls are about: one of the places */
+    bool no_sync;                  /* nothing is communicated, and what comes is added up, until it is false again */
+    bool accumulates;              /* the gradients hold something that the next backward is to add to */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward looks at the loss before it goes back (ls_check_loss) */
     /* written by step_graph.c */
@@ -64,53 +92,32 @@ struct ls_parallel {
     bool is_capturing;           /* what is enqueued is captured into a CUDA graph, which is launched more than once */
 };
 
-/* Memory for the inputs of a batch on one device, and for its answers on the device that takes the loss. */
-struct ls_batch_place {
-    void *inputs;    /* in the model's precision */
-    int64_t *labels; /* or */
-    float *targets;
-    ls_event *used; /* behind the last reader of the batch that lies there */
-};
-
-#define LS_MOST_BATCH_PLACES 64
-
-/* The batch of the step in progress. Where the host is ahead of the device there are two places, used in turn: while
- * one step computes, the next one's batch arrives. Each place is filled when the step that used it before is done with
- * it, so the host is never further ahead than there are places. With --resident-batches K there are at least K, which
- * keep what the first steps have put there. */
-struct ls_device_batch {
-    void *inputs; /* where it is: one of the places */
-    int64_t *labels;
-    float *targets;
-    size_t count, global_count;
-    struct ls_batch_place places[LS_MOST_BATCH_PLACES];
-    int place_count, place; /* place: where the batch is */
-    size_t max_count;       /* samples that a place has room for */
-};
-
-/* Allocates room for `max_count` samples of the model's shape, in category input; if `ahead`, a second time on a
- * device that runs behind. */
+/* Allocates room for `max_count` samples of the model's shape, in category input. */
 ls_status ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                const ls_model *model, size_t max_count, bool ahead);
-
-/* Adds places until there are `count` (at most LS_MOST_BATCH_PLACES). Before the first step, with the devices and the
- * model of alloc; free frees them, too. */
-ls_status ls_device_batch_add_places(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device,
-                                     const ls_model *model, int count);
+                                const ls_model *model, size_t max_count);
 void ls_device_batch_free(struct ls_device_batch *batch, ls_device *inputs_device, ls_device *answers_device);
+
+/* Enqueues the copy of a host batch on `stream`, behind the last use of what lies there. Without inputs (NULL) nothing
+ * is copied: the batch lies there already, or has no samples. */
+void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
+                            const ls_batch *host);
+
+/* Gives p its places, for up to `max_count` samples each, on its first device and its loss device; release frees them. */
+ls_status ls_parallel_alloc_places(ls_parallel *p, size_t max_count);
+
+/* Adds places until there are `count` (at most LS_MOST_BATCH_PLACES). Before the first step. */
+ls_status ls_parallel_add_places(ls_parallel *p, int count);
+
+/* For the driver: micro-batch `index` of the step is p->batch from now on, in the next place in turn. */
+void ls_parallel_next_place(ls_parallel *p, int index);
 
 /* prepare, for all modes: enqueues the copy of the batch to p->batch, and records that it has been copied. */
 void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
 
-/* Enqueues the copy of a host batch on `stream`, behind the last use of the place that it goes to, the next in turn.
- * Without inputs (NULL) nothing is copied: the batch lies there already, or has no samples. */
-void ls_device_batch_upload(struct ls_device_batch *batch, ls_stream *stream, const ls_model *model,
-                            const ls_batch *host);
-
-/* For forward_backward. await_batch: work enqueued on `compute` afterwards runs after the batch has arrived.
- * end_backward: work enqueued so far is the last that reads the batch; unless this backward was to be synchronised, the
- * next one adds to its gradients. While a step is captured, neither touches the batch's events: step_graph.c does,
- * around each launch. */
+/* For forward_backward. await_batch: work enqueued on `compute` afterwards runs after all batches prepared so far have
+ * arrived. end_backward: work enqueued so far is the last that reads p->batch; unless this backward was to be
+ * synchronised, the next one adds to its gradients. While a step is captured, neither touches the batch's events:
+ * step_graph.c does, around each launch. */
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
@@ -131,9 +138,9 @@ static inline bool ls_parallel_has_cores(const ls_parallel *p) {
     return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
 }
 
-/* Whether the micro-batch in progress is the first, or the last, of its step. */
-static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->micro_batch == 0; }
-static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->micro_batch == p->micro_batches - 1; }
+/* Whether p->batch is the first, or the last, micro-batch of its step. */
+static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->batch->index == 0; }
+static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->batch->index == p->micro_batches - 1; }
 
 /* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
  * update: the last one's, unless it is no_sync. */
@@ -185,7 +192,7 @@ ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
- * before). */
+ * before); release also what alloc_places has given. */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 

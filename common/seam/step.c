@@ -20,13 +20,13 @@ ls_status ls_step_update(ls_parallel *p) { return ls_parallel_status(p, p->ops->
 static ls_status each_micro_batch(ls_parallel *p, ls_micro_batch_fn next, void *context,
                                   ls_status (*run)(ls_parallel *p)) {
     ls_status status = LS_OK;
-    for (p->micro_batch = 0; status == LS_OK && p->micro_batch < p->micro_batches; p->micro_batch++) {
-        ls_batch part = next(context, p->micro_batch);
+    for (int index = 0; status == LS_OK && index < p->micro_batches; index++) {
+        ls_batch part = next(context, index);
+        ls_parallel_next_place(p, index);
         p->ops->prepare(p, &part);
         status = ls_parallel_status(p, LS_OK);
         if (status == LS_OK) status = run(p);
     }
-    p->micro_batch = 0;
     return status;
 }
 

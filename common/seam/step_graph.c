@@ -22,7 +22,7 @@
 
 #include "common/base/log.h"
 
-/* A micro-batch of the step on one place of the batch. */
+/* A micro-batch of the step in one place. */
 struct capture {
     ls_graph *graph;
     uint64_t bytes[LS_PHASE_COUNT]; /* that the clock counts for it */
@@ -34,7 +34,7 @@ struct ls_step_graph {
     int64_t steps, launches;
     struct captured_batch {
         size_t count, global_count; /* of the captured step: the largest of the first steps */
-        struct capture *captures;   /* for each place of the batch */
+        struct capture *captures;   /* for each place */
     } * batches;                    /* one for each micro-batch */
 };
 
@@ -43,7 +43,7 @@ static bool alloc_captures(const ls_parallel *p, struct ls_step_graph *graph) {
     bool done = graph->batches != NULL;
     for (int b = 0; done && b < p->micro_batches; b++) {
         struct captured_batch *batch = &graph->batches[b];
-        batch->captures = calloc((size_t)p->batch->place_count, sizeof *batch->captures);
+        batch->captures = calloc((size_t)p->places.count, sizeof *batch->captures);
         done = batch->captures != NULL;
     }
     return done;
@@ -110,7 +110,7 @@ static ls_status launch(ls_parallel *p, const struct capture *capture) {
 ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)) {
     struct ls_step_graph *graph = p->graph;
     const struct ls_device_batch *batch = p->batch;
-    struct captured_batch *captured = &graph->batches[p->micro_batch];
+    struct captured_batch *captured = &graph->batches[batch->index];
     if (ls_parallel_is_first(p)) graph->steps++;
     if (graph->steps <= LS_GRAPH_WARMUP_STEPS && batch->global_count > captured->global_count) {
         captured->count = batch->count;
@@ -118,7 +118,7 @@ ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)
     }
     bool same = batch->count == captured->count && batch->global_count == captured->global_count;
     if (!same || graph->steps <= LS_GRAPH_WARMUP_STEPS) return enqueue(p);
-    struct capture *capture = &captured->captures[batch->place];
+    struct capture *capture = &captured->captures[p->places.newest];
     bool is_new = !capture->graph;
     ls_status status = is_new ? capture_step(p, capture, enqueue) : LS_OK;
     ls_phase_enter(p->clocks, LS_PHASE_GRAPH);
@@ -135,7 +135,7 @@ void ls_step_graph_destroy(ls_parallel *p) {
     if (!graph) return;
     for (int b = 0; graph->batches && b < p->micro_batches; b++) {
         struct capture *captures = graph->batches[b].captures;
-        for (int i = 0; captures && i < p->batch->place_count; i++) ls_graph_destroy(captures[i].graph);
+        for (int i = 0; captures && i < p->places.count; i++) ls_graph_destroy(captures[i].graph);
         free(captures);
     }
     free(graph->batches);

@@ -12,7 +12,7 @@
  * calls. */
 #define LS_GRAPH_WARMUP_STEPS 3
 
-/* From now on ls_step runs steps through graphs, one for each micro-batch and each place that the batch has now
+/* From now on ls_step runs steps through graphs, one for each micro-batch and each place that there is now
  * (parallel.h). LS_ERR_USAGE, with one line, where steps cannot be captured: on CPU devices, or for the reason that
  * graph_obstacle gives. On failure p->graph is NULL. */
 ls_status ls_step_graph_create(ls_parallel *p);

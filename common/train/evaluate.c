@@ -23,7 +23,7 @@ static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t 
     e->rounded = ls_model_precision(model) == LS_FP32 ? e->inputs : calloc(chunk, ls_model_input_nbytes(model));
     if (!e->inputs || !e->rounded || !e->labels || !e->indices)
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
-    ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk, false);
+    ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
     if (status != LS_OK) return status;
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->correct, "right answers", (void **)&e->correct);
 }

@@ -124,7 +124,7 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
 
 /* --- the feed of one rank ---------------------------------------------------------------------------------------- */
 
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_sharing sharing,
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train) {
     int rank = parallel->rank, world_size = parallel->world_size;
     *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
@@ -150,8 +150,7 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_
     if (options->steps > 0) feed->total_steps = options->steps;
     feed->resident = options->resident_batches;
     if (feed->resident > 0 && status == LS_OK) {
-        status = ls_device_batch_add_places(parallel->batch, parallel->devices[0], parallel->loss_device,
-                                            parallel->model, feed->resident);
+        status = ls_parallel_add_places(parallel, feed->resident);
     }
     if (status == LS_OK) status = ls_loader_create(&feed->loader, train, feed->batches, &loading);
     if (status != LS_OK) ls_feed_close(feed);
@@ -168,7 +167,7 @@ ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batc
         *kept = **batch;
     }
     /* a single one is put into both places of a device that runs behind; the loader's memory holds it until then */
-    if (step >= (uint64_t)parallel->batch->place_count) {
+    if (step >= (uint64_t)parallel->places.count) {
         kept->inputs = kept->targets = NULL;
         kept->labels = NULL;
     }

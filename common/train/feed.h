@@ -29,9 +29,9 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
                            const ls_dataset *train, char *text, size_t capacity);
 
 /* What this rank of `parallel` is fed with; with options->pin_memory in memory that is page-locked for its first
- * device, to which batches go. With options->resident_batches their places are added to the parallel's batch. `train`
+ * device, to which batches go. With options->resident_batches places are added to the parallel's. `train`
  * and the device are borrowed until close. On failure there is nothing to close. */
-ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, const ls_parallel *parallel, ls_sharing sharing,
+ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train);
 
 /* The batch of the parallel's step, as ls_loader_next gives it. With K resident batches those of the first K steps are

@@ -7,7 +7,6 @@
 struct single {
     ls_parallel base; /* first: ops receive a pointer to it */
     ls_stream *compute, *copy;
-    struct ls_device_batch batch;
     float *dy; /* gradient of the outputs */
 };
 
@@ -20,7 +19,7 @@ static ls_status single_forward_backward(ls_parallel *p) {
 
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
     ls_parallel_await_batch(p, s->compute);
-    const float *y = ls_model_forward(p->model, s->batch.inputs, s->batch.count, true);
+    const float *y = ls_model_forward(p->model, p->batch->inputs, p->batch->count, true);
 
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     ls_parallel_take_loss(p, s->compute, s->dy, y, 1);
@@ -49,7 +48,6 @@ static void single_destroy(ls_parallel *p) {
     struct single *s = single_of(p);
     (void)ls_device_synchronize(p->devices[0]);
     ls_optimizer_destroy(p->optimizer);
-    ls_device_batch_free(&s->batch, p->devices[0], p->devices[0]);
     ls_device_free(p->devices[0], s->dy);
     ls_parallel_release(p);
     free(s);
@@ -77,11 +75,10 @@ ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model
     p->devices[0] = p->loss_device = device;
     p->gpu_count = ls_device_kind_of(device) == LS_DEVICE_CUDA;
     p->model = model;
-    p->batch = &s->batch;
     s->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     s->copy = ls_device_stream(device, LS_STREAM_COPY);
     ls_status status = ls_parallel_init(p);
-    if (status == LS_OK) status = ls_device_batch_alloc(&s->batch, device, device, model, max_batch, true);
+    if (status == LS_OK) status = ls_parallel_alloc_places(p, max_batch);
     if (status == LS_OK) {
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, max_batch * ls_model_outputs(model) * sizeof(float),
                                  "output gradients", (void **)&s->dy);

@@ -17,8 +17,8 @@ enum { STEPS = sizeof rows_of_steps / sizeof *rows_of_steps, FEW_DEVICES = 4 };
 static void transfer(probe *p, setup *s, int step, int micro_batches, dp_part_fn part) {
     setup_draw(s, s->most_rows > MOST_ROWS ? s->most_rows : rows_of_steps[step]);
     s->parallel->step = (uint64_t)step;
-    s->parallel->micro_batch = micro_batches - 1;
     s->parallel->micro_batches = micro_batches;
+    ls_parallel_next_place(s->parallel, micro_batches - 1);
     ls_parallel_upload(s->parallel, s->dp->replicas[0].copy, &s->batch);
     dp_chunk_batch(s->dp);
     probe_must(p, "the replicas", dp_on_replicas(s->dp, part));
@@ -213,7 +213,7 @@ struct names {
 
 static struct names name_memory(setup *s) {
     struct names names = {0};
-    order_name(s->dp->batch.inputs, MOST_ROWS * INPUTS * sizeof(float), "the batch on device 0");
+    order_name(s->parallel->batch->inputs, MOST_ROWS * INPUTS * sizeof(float), "the batch on device 0");
     names.outputs = order_name(s->dp->gathered_outputs, MOST_ROWS * OUTPUTS * sizeof(float), "gathered outputs");
     for (int i = 0; i < s->devices; i++) {
         struct dp_replica *r = &s->dp->replicas[i];

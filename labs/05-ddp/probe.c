@@ -148,10 +148,8 @@ ls_status __real_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffe
                                    int root);
 ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype,
                                    int root);
-ls_status __real_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
-                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead);
-ls_status __wrap_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
-                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead);
+ls_status __real_ls_parallel_alloc_places(ls_parallel *p, size_t max_count);
+ls_status __wrap_ls_parallel_alloc_places(ls_parallel *p, size_t max_count);
 
 static ls_status pause_stream(const void *arguments) {
     (void)arguments;
@@ -175,13 +173,12 @@ ls_status __wrap_ls_comm_broadcast(ls_comm *comm, ls_stream *stream, void *buffe
 }
 
 /* What construction does next after it has taken rank 0's state. */
-ls_status __wrap_ls_device_batch_alloc(struct ls_device_batch *batch, ls_device *inputs_device,
-                                       ls_device *answers_device, const ls_model *model, size_t max_count, bool ahead) {
+ls_status __wrap_ls_parallel_alloc_places(ls_parallel *p, size_t max_count) {
     float *state, *early = constructing ? rank_of(constructing)->early : NULL;
     size_t count;
-    ls_model_state(model, &state, &count);
+    ls_model_state(p->model, &state, &count);
     if (early && count <= job_of(constructing)->most_state) memcpy(early, state, count * sizeof *state);
-    return __real_ls_device_batch_alloc(batch, inputs_device, answers_device, model, max_count, ahead);
+    return __real_ls_parallel_alloc_places(p, max_count);
 }
 
 /* Nothing is waited for between construction and what is seen. */

@@ -13,7 +13,6 @@ static const char *const call_names[CALLS] = {"forward_backward", "reduce", "app
 
 static struct {
     ls_parallel base;
-    struct ls_device_batch batch;
     ls_device *devices[DEVICES]; /* two of the process, and the one that takes the loss */
     ls_stream *stream;
     char calls[160];
@@ -57,23 +56,22 @@ static ls_status open_fake(void) {
         ls_device_options options = {.kind = LS_DEVICE_CPU, .index = d, .devices_on_node = 1000, .place = d};
         status = ls_device_open(&fake.devices[d], &options);
     }
-    for (int i = 0; status == LS_OK && i < PLACES; i++)
-        status = ls_event_create(&fake.batch.places[i].used, "batch used");
     if (status != LS_OK) return status;
-    fake.batch.place_count = PLACES;
     fake.stream = ls_device_stream(fake.devices[0], LS_STREAM_COMPUTE);
     fake.base = (ls_parallel){.ops = &ops,
                               .world_size = 1,
                               .device_count = 2,
                               .local_device_count = 2,
                               .devices = {fake.devices[0], fake.devices[1]},
-                              .batch = &fake.batch,
                               .loss_device = fake.devices[2]};
-    return LS_OK;
+    fake.base.batch = fake.base.places.place;
+    for (int i = 0; status == LS_OK && i < PLACES; i++)
+        status = ls_event_create(&fake.base.places.place[i].used, "batch used");
+    return status;
 }
 
 static void close_fake(void) {
-    for (int i = 0; i < PLACES; i++) ls_event_destroy(fake.batch.places[i].used);
+    for (int i = 0; i < PLACES; i++) ls_event_destroy(fake.base.places.place[i].used);
     for (int d = 0; d < DEVICES; d++) ls_device_close(fake.devices[d]);
 }
 
@@ -81,7 +79,7 @@ static void close_fake(void) {
 
 static void see_calls(probe *p, int k, int of, ls_status (*run)(ls_parallel *)) {
     fake.calls[0] = '\0';
-    fake.base.micro_batch = k;
+    fake.base.batch->index = k;
     fake.base.micro_batches = of;
     char said[256];
     ls_log_sink before = ls_log_capture(said, sizeof said);
@@ -158,7 +156,7 @@ void __wrap_ls_event_record(ls_event *event, ls_stream *stream);
 void __wrap_ls_event_record(ls_event *event, ls_stream *stream) {
     if (fake.is_watched) {
         int place = 0;
-        while (place < PLACES && fake.batch.places[place].used != event) place++;
+        while (place < PLACES && fake.base.places.place[place].used != event) place++;
         size_t length = strlen(fake.records);
         snprintf(fake.records + length, sizeof fake.records - length, "place %d%s ", place,
                  stream == fake.stream ? "" : " on another stream");
@@ -168,15 +166,15 @@ void __wrap_ls_event_record(ls_event *event, ls_stream *stream) {
 
 static void see_end(probe *p, int k, int of, bool no_sync, bool is_capturing, bool accumulated) {
     ls_parallel *base = &fake.base;
-    base->micro_batch = k;
+    base->batch = &base->places.place[k % PLACES];
+    base->batch->index = k;
     base->micro_batches = of;
     base->no_sync = no_sync;
     base->is_capturing = is_capturing;
     base->accumulates = accumulated;
-    fake.batch.place = k % PLACES;
     fake.records[0] = '\0';
     probe_case(p, "micro-batch %d of %d%s%s, the batch lies at place %d, what was there was %s", k, of,
-               no_sync ? ", no_sync" : "", is_capturing ? ", captured" : "", fake.batch.place,
+               no_sync ? ", no_sync" : "", is_capturing ? ", captured" : "", k % PLACES,
                accumulated ? "added to" : "overwritten");
     probe_see(p, "whether it communicates", "%s", ls_parallel_syncs(base) ? "yes" : "no");
     fake.is_watched = true;

@@ -37,7 +37,7 @@ APART("", a_step_waits_for_nothing) {
     static float inputs[64 * 784];
     static int64_t labels[64];
     ls_batch batch = {.inputs = inputs, .labels = labels, .count = 64, .global_count = 64};
-    assert_int_equal(t.parallel->batch->place_count, 2);
+    assert_int_equal(t.parallel->places.count, 2);
     for (int i = 0; i < 3; i++) take_step(t.parallel, &batch);
     unsigned long waits = cuda_on_cpu_host_waits(), allocations = cuda_on_cpu_device_allocations();
     unsigned long pinned = cuda_on_cpu_calls("cudaHostAlloc"), events = cuda_on_cpu_calls("cudaEventCreateWithFlags");

@@ -30,7 +30,7 @@ TEST(outputs_do_not_overtake_the_gradients_before_them) {
     float *gradient = dp_scatter_gradient(dp, behind);
     dp_end_backward(behind);
     dp_end_backward(ahead);
-    dp->base.micro_batch = 1;
+    dp->base.batch->index = 1;
     dp->active = 2;
     ahead->begin = ahead->rows = 1;
     ahead->y = outputs;

@@ -41,7 +41,6 @@ struct toy {
     ls_parallel base; /* first: ops receive a pointer to it */
     ls_comm *comm;
     ls_stream *compute, *comm_stream;
-    struct ls_device_batch batch;
     float *gradients, *dy;
     size_t count;
     ls_event *backward_done, *summed;
@@ -57,7 +56,7 @@ static ls_status toy_forward_backward(ls_parallel *p) {
     struct toy *t = toy_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
     ls_parallel_await_batch(p, t->compute);
-    const float *y = ls_model_forward(p->model, t->batch.inputs, t->batch.count, true);
+    const float *y = ls_model_forward(p->model, p->batch->inputs, p->batch->count, true);
     ls_phase_enter(p->clocks, LS_PHASE_LOSS);
     ls_parallel_take_loss(p, t->compute, t->dy, y, p->world_size);
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
@@ -89,7 +88,6 @@ static ls_status toy_apply(ls_parallel *p) {
 static void toy_destroy(ls_parallel *p) {
     struct toy *t = toy_of(p);
     ls_optimizer_destroy(p->optimizer);
-    ls_device_batch_free(&t->batch, p->devices[0], p->devices[0]);
     ls_event_destroy(t->backward_done);
     ls_event_destroy(t->summed);
     ls_parallel_release(p);
@@ -109,7 +107,6 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
     ls_parallel *p = *out = &t->base;
     ls_parallel_set_mode(p, &toy_mode);
     p->model = s->model;
-    p->batch = &t->batch;
     p->devices[0] = p->loss_device = s->devices[0];
     p->world_size = p->device_count = ls_comm_world_size(s->comm);
     p->local_device_count = 1;
@@ -118,7 +115,7 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
     t->compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
     t->comm_stream = ls_device_stream(s->devices[0], LS_STREAM_COMM);
     assert_int_equal(ls_parallel_init(p), LS_OK);
-    assert_int_equal(ls_device_batch_alloc(&t->batch, p->devices[0], p->devices[0], s->model, 1, true), LS_OK);
+    assert_int_equal(ls_parallel_alloc_places(p, 1), LS_OK);
     assert_int_equal(ls_model_alloc_gradients(s->model), LS_OK);
     ls_model_gradients(s->model, &t->gradients, &t->count);
     assert_int_equal(ls_optimizer_create(&p->optimizer, s->model, &s->optimizer), LS_OK);

@@ -170,7 +170,7 @@ TEST_IN(scratch, resident_batches_are_loaded_once) {
     numbers_init(&data, 45);
     ls_feed feed;
     assert_int_equal(ls_feed_open(&feed, &options, p, sharing, &data.base), LS_OK);
-    assert_int_equal(p->batch->place_count, KEPT);
+    assert_int_equal(p->places.count, KEPT);
     assert_int_equal(ls_loader_begin_epoch(feed.loader, 0, 0), LS_OK);
     double waited_us = 0;
     for (p->step = 0; p->step < STEPS; p->step++) {

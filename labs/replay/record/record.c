@@ -142,11 +142,11 @@ static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t ste
 
 /* Another number of places for batches than the mode has by itself. */
 static ls_status set_places(ls_parallel *p, const struct ls_plan *o, int *own) {
-    *own = p->batch->place_count;
-    if (o->batch_places == 1) p->batch->place_count = 1;
+    *own = p->places.count;
+    if (o->batch_places == 1) p->places.count = 1;
     if (o->batch_places < 2) return LS_OK;
-    ls_status status = ls_device_batch_add_places(p->batch, p->devices[0], p->loss_device, p->model, 2);
-    *own = p->batch->place_count;
+    ls_status status = ls_parallel_add_places(p, 2);
+    *own = p->places.count;
     return status;
 }
 
@@ -175,7 +175,7 @@ static ls_status take_steps(ls_parallel *p, const struct ls_plan *o, bool record
     int places;
     ls_status status = warm_up(p, o, &places);
     if (status == LS_OK && recorded) status = record_them(p, o);
-    p->batch->place_count = places; /* all are freed */
+    p->places.count = places; /* all are freed */
     return status;
 }
 

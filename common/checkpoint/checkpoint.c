@@ -52,10 +52,14 @@ static const char *moment_name(const ls_optimizer *optimizer, size_t moment) {
 
 static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment, size_t parameter) {
     const struct ls_tensor *of = ls_model_parameter(p->model, parameter);
+    const ls_optimizer_range *range = ls_optimizer_range_at(p->optimizer, parameter);
     struct ls_state_tensor tensor = {.dtype = LS_SAFETENSOR_F32,
                                      .ndim = of->ndim,
                                      .memory = ls_optimizer_moment(p->optimizer, moment, parameter),
-                                     .on_device = true};
+                                     .on_device = true,
+                                     .is_shared_out = dict->group != NULL,
+                                     .first = range->first,
+                                     .held = range->count};
     snprintf(tensor.name, sizeof tensor.name, "optimizer.%s.%s", moment_name(p->optimizer, moment), of->name);
     memcpy(tensor.shape, of->shape, sizeof tensor.shape);
     ls_state_dict_add(dict, &tensor);
@@ -66,6 +70,7 @@ ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls
     size_t moments = ls_optimizer_moment_count(p->optimizer), parameters = ls_model_parameter_count(p->model);
     ls_status status = ls_state_dict_open(dict, p->model, STAGED_MAX + moments * parameters);
     if (status != LS_OK) return status;
+    dict->group = ls_optimizer_group(p->optimizer);
     add_staged(dict, "optimizer.step", LS_SAFETENSOR_F64, 1, s->state_count, s->steps);
     add_staged(dict, "optimizer.lr", LS_SAFETENSOR_F64, 1, s->state_count, s->rates);
     if (s->has_scaler) {
@@ -127,6 +132,7 @@ ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;
+    if (run->parallel->rank > 0 && !ls_optimizer_group(run->parallel->optimizer)) return LS_OK;
     ls_checkpoint_describe(&texts, run, position);
     ls_checkpoint_metadata(&texts, lines + 2);
     ls_status status = stage_all(&staging, run->parallel);

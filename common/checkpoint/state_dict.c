@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "kernels/kernels.h"
 
 ls_status ls_state_dict_open(ls_state_dict *dict, const ls_model *model, size_t more) {
     size_t capacity =
@@ -164,20 +165,22 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
 
 /* --- from the file ----------------------------------------------------------------------------------------------- */
 
-/* Sets one tensor; `room` holds it where it is converted. */
+/* Sets one tensor, or the part that is here; `room` holds it where it is converted. */
 static ls_status read_tensor(ls_stream *stream, const struct ls_state_tensor *tensor, const ls_safetensor *stored,
                              float *room) {
+    size_t first = tensor->first * sizeof *room;
+    size_t nbytes = tensor->is_shared_out ? tensor->held * sizeof *room : tensor->nbytes;
     if (stored->dtype == tensor->dtype && !tensor->on_device) {
         if (tensor->nbytes > 0) memcpy(tensor->memory, stored->data, tensor->nbytes);
         return LS_OK;
     }
     if (stored->dtype == tensor->dtype) {
-        ls_copy(stream, tensor->memory, stored->data, tensor->nbytes);
+        ls_copy(stream, tensor->memory, (const char *)stored->data + first, nbytes);
         return LS_OK;
     }
     size_t count = tensor->nbytes / sizeof *room;
     for (size_t i = 0; i < count; i++) room[i] = float_of(stored, i);
-    return ls_copy_now(stream, tensor->memory, room, tensor->nbytes);
+    return ls_copy_now(stream, tensor->memory, (const char *)room + first, nbytes);
 }
 
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin,
@@ -204,31 +207,67 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 
 /* --- to a file --------------------------------------------------------------------------------------------------- */
 
-/* Describes all tensors for the writer; what lies on the device is copied to `room`. */
-static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, char *room) {
+/* All of a tensor, in `whole`: zeros, this rank's part, and what the others add to the zeros. As integers, for then any bits
+ * and 0 make these bits. */
+static ls_status bring_together(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
+                                float *whole) {
+    size_t floats = ls_aligned_floats(tensor->nbytes / sizeof *whole), pairs = floats / 2;
+    ls_fill(stream, whole, 0, floats);
+    ls_copy(stream, whole + tensor->first, tensor->memory, tensor->held * sizeof *whole);
+    return ls_comm_settle(stream, ls_comm_all_reduce(dict->group, stream, whole, pairs, LS_INT64, LS_REDUCE_SUM));
+}
+
+static ls_status copy_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
+                             float *whole, char *room) {
+    ls_status status = tensor->is_shared_out ? bring_together(dict, stream, tensor, whole) : LS_OK;
+    if (status == LS_OK && room) ls_copy(stream, room, tensor->is_shared_out ? whole : tensor->memory, tensor->nbytes);
+    return status;
+}
+
+/* Describes all tensors for the writer; what lies on the device is copied to `room` (NULL: another rank writes). */
+static ls_status copy_out(const ls_state_dict *dict, ls_safetensor *tensors, float *whole, char *room) {
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
-    for (size_t t = 0; t < dict->count; t++) {
+    ls_status status = LS_OK;
+    for (size_t t = 0; status == LS_OK && t < dict->count; t++) {
         const struct ls_state_tensor *tensor = &dict->tensors[t];
         tensors[t] = (ls_safetensor){.name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
         memcpy(tensors[t].shape, tensor->shape, sizeof tensor->shape);
         tensors[t].nbytes = tensor->nbytes;
         tensors[t].data = tensor->on_device ? room : tensor->memory;
         if (!tensor->on_device) continue;
-        ls_copy(stream, room, tensor->memory, tensor->nbytes);
-        room += tensor->nbytes;
+        status = copy_tensor(dict, stream, tensor, whole, room);
+        if (room) room += tensor->nbytes;
     }
-    return ls_stream_synchronize(stream);
+    ls_status done = ls_stream_synchronize(stream);
+    return status != LS_OK ? status : done;
+}
+
+/* Memory for the largest tensor that is shared out; none: *whole is NULL. */
+static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
+    size_t largest = 0;
+    *whole = NULL;
+    for (size_t t = 0; t < dict->count; t++) {
+        size_t floats = dict->tensors[t].is_shared_out ? dict->tensors[t].nbytes / sizeof **whole : 0;
+        if (floats > largest) largest = floats;
+    }
+    if (largest == 0) return LS_OK;
+    return ls_device_alloc(dict->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(largest) * sizeof **whole,
+                           "a tensor that ranks share out", (void **)whole);
 }
 
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count) {
+    bool writes = !dict->group || ls_comm_rank(dict->group) == 0;
     size_t nbytes = 0;
     for (size_t t = 0; t < dict->count; t++) nbytes += dict->tensors[t].on_device ? dict->tensors[t].nbytes : 0;
     ls_safetensor *tensors = calloc(dict->count + 1, sizeof *tensors);
-    char *room = malloc(nbytes + 1);
-    ls_status status = tensors && room ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
-    if (status == LS_OK) status = copy_out(dict, tensors, room);
-    if (status == LS_OK) status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);
+    char *room = writes ? malloc(nbytes + 1) : NULL;
+    float *whole = NULL;
+    bool fits = tensors && (room || !writes);
+    ls_status status = fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
+    if (status == LS_OK) status = copy_out(dict, tensors, whole, room);
+    if (status == LS_OK && writes) status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);
+    ls_device_free(dict->device, whole);
     free(tensors);
     free(room);
     return status;

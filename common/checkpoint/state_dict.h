@@ -18,10 +18,14 @@ struct ls_state_tensor {
     void *memory;   /* of the dict's device, or the host's */
     bool on_device; /* which of the two */
     bool optional;  /* a file may lack it; then the memory stays as it is */
+    /* F32 on the device, of which each rank of the dict's group has a part: memory holds elements first .. first + held - 1 */
+    bool is_shared_out;
+    size_t first, held;
 };
 
 typedef struct ls_state_dict {
     ls_device *device;
+    ls_comm *group; /* that shares tensors out; NULL: this process has all of each */
     struct ls_state_tensor *tensors;
     size_t count, capacity;
 } ls_state_dict;
@@ -63,7 +67,8 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
  * Host-blocking. */
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin, size_t end);
 
-/* Writes all tensors; the file is replaced as a whole or not at all. Host-blocking. */
+/* Writes all tensors; the file is replaced as a whole or not at all. With a group: collective, and rank 0 of it writes. The
+ * parts of a tensor that is shared out are brought together in device memory, one tensor at a time. Host-blocking. */
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count);
 

@@ -334,6 +334,12 @@ ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_upd
     return status;
 }
 
+const ls_optimizer_range *ls_optimizer_range_at(const ls_optimizer *optimizer, size_t range) {
+    return &optimizer->ranges[range];
+}
+
+ls_comm *ls_optimizer_group(const ls_optimizer *optimizer) { return optimizer->group; }
+
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer) { return (size_t)moments_needed(&optimizer->options); }
 
 const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment) {

@@ -3,8 +3,8 @@
  * so much as the ranges need, one range's behind the other's.
  *
  * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
- * new values, and the parts of the moments for a checkpoint, which takes the moments of range p for those of the whole
- * parameter p (ls_checkpoint_dict). Update states are the same on all ranks, if all skip the same parameters. */
+ * new values. A checkpoint brings the parts of the moments together, if range p is one of parameter p and the optimizer has
+ * a group, whose ranks have all of it together. Update states are the same on all ranks, if all skip the same parameters. */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H
 
@@ -78,6 +78,8 @@ ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_upd
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 
 /* The state of a range, a float of device memory for each element: SGD's momentum, or Adam's two moments. */
+const ls_optimizer_range *ls_optimizer_range_at(const ls_optimizer *optimizer, size_t range);
+ls_comm *ls_optimizer_group(const ls_optimizer *optimizer);
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
 const char *ls_optimizer_moment_name(const ls_optimizer *optimizer, size_t moment); /* "momentum", "first moment" */
 float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t range);

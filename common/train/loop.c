@@ -153,7 +153,7 @@ static ls_status save_checkpoint(struct run *run, bool last) {
     double begin_us = ls_now_us();
     if (status == LS_OK) status = ls_parallel_synchronize(p, LS_OK); /* what a failed device sent is in the weights */
     if (status == LS_OK && p->process) status = p->process->before_evaluation(p);
-    if (status == LS_OK) status = agree_on_checkpoint(run, p->rank == 0 ? write_checkpoint(run) : LS_OK, last);
+    if (status == LS_OK) status = agree_on_checkpoint(run, write_checkpoint(run), last);
     double us = ls_now_us() - begin_us;
     for (int d = 0; d < p->local_device_count; d++) p->clocks[d].since_us += us;
     run->deferred.since_us += us;

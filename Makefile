@@ -19,8 +19,10 @@ MAKEFLAGS += -j$(CORES)
 endif
 
 # --- what this machine has -------------------------------------------------------------------------------------------
-# Headers are probed by the compiler, so a ✓ means that it finds them, not that a file of that name lies somewhere.
-has_header = $(shell printf '\043include <$(1)>\n' | $(CC) $(2) -E -x c - >/dev/null 2>&1 && echo yes)
+# The compiler is asked for headers, once for all of them, so a ✓ means that it finds them, not that a file of that name lies somewhere.
+HEADERS    := stddef.h oneapi/dnnl/dnnl.h hwloc.h cjson/cJSON.h zlib.h cmocka.h md4c.h expat.h
+FOUND      := $(subst ",,$(shell printf '\043if __has_include(<%s>)\n"%s"\n\043endif\n' $(foreach header,$(HEADERS),$(header) $(header)) | $(CC) -E -P -x c - 2>/dev/null))
+has_header  = $(if $(filter $(1),$(FOUND)),yes)
 # nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
 NVCC      := $(firstword $(shell command -v nvcc 2>/dev/null; ls $(call quoted,$(CUDA_HOME)/bin/nvcc) /usr/local/cuda/bin/nvcc 2>/dev/null))
 CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $(NVCC)))),/usr/local/cuda)
@@ -32,13 +34,13 @@ HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
 HAVE_hwloc   := $(call has_header,hwloc.h)
 HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
 HAVE_zlib    := $(call has_header,zlib.h)
-HAVE_cmocka  := $(shell printf '\043include <stdarg.h>\n\043include <stddef.h>\n\043include <stdint.h>\n\043include <setjmp.h>\n\043include <cmocka.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+HAVE_cmocka  := $(call has_header,cmocka.h)
 HAVE_gnuplot := $(if $(shell command -v gnuplot 2>/dev/null),yes)
 NVCC_RELEASE := $(if $(NVCC),$(shell $(call quoted,$(NVCC)) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p'))
 HAVE_nvcc    := $(if $(NVCC_RELEASE),$(shell [ $(NVCC_RELEASE) -ge 12 ] && echo yes))
 CUDA_LINK    := $(foreach word,-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl$(,)-rpath$(,)$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib,$(call quoted,$(word)))
-HAVE_NCCL    := $(and $(call has_header,nccl.h,-I$(call quoted,$(CUDA_HOME)/include)),$(shell printf 'int main(void) { return 0; }\n' | \
-    $(CC) -x c - $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes))
+HAVE_NCCL    := $(shell printf '\043include <nccl.h>\nint main(void) { return 0; }\n' | \
+    $(CC) -I$(call quoted,$(CUDA_HOME)/include) -x c - $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes)
 HAVE_md4c    := $(call has_header,md4c.h)
 HAVE_expat   := $(call has_header,expat.h)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))

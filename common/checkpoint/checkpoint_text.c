@@ -37,21 +37,21 @@ static const struct {
 /* Metadata is UTF-8, and paths are anything. */
 static void put_text(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, const char *text) {
     char *value = texts->values[which];
-    snprintf(value, LS_TEXT_CAPACITY, "%s", text);
+    snprintf(value, LS_CHECKPOINT_TEXT_CAPACITY, "%s", text);
     for (char *c = value; *c; c++) {
         if (*c < ' ' || *c > '~') *c = '?';
     }
 }
 
 static void put_integer(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, int64_t value) {
-    snprintf(texts->values[which], LS_TEXT_CAPACITY, "%" PRId64, value);
+    snprintf(texts->values[which], LS_CHECKPOINT_TEXT_CAPACITY, "%" PRId64, value);
 }
 
 /* As short as it comes back with the same bits: 0.1, not 0.10000000000000001. */
 static void put_real(struct ls_checkpoint_texts *texts, ls_checkpoint_text which, double value) {
     char *text = texts->values[which];
     for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
-        snprintf(text, LS_TEXT_CAPACITY, "%.*g", digits, value);
+        snprintf(text, LS_CHECKPOINT_TEXT_CAPACITY, "%.*g", digits, value);
         if (strtod(text, NULL) == value) return;
     }
 }
@@ -79,7 +79,7 @@ static void put_schedule(struct ls_checkpoint_texts *texts, const struct ls_chec
 }
 
 static void put_option(struct ls_checkpoint_texts *texts, const ls_option *option) {
-    char value[LS_TEXT_CAPACITY];
+    char value[LS_CHECKPOINT_TEXT_CAPACITY];
     ls_option_text(option, value, sizeof value);
     for (int i = 0; option->kept && i < LS_TEXT_COUNT; i++)
         if (strcmp(rows[i].key + strlen(PREFIX), option->kept) == 0) put_text(texts, (ls_checkpoint_text)i, value);

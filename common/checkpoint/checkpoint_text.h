@@ -48,11 +48,11 @@
 typedef enum ls_checkpoint_text { LS_CHECKPOINT_TEXT_MAP(LS_TEXT_ENUM) LS_TEXT_COUNT } ls_checkpoint_text;
 #undef LS_TEXT_ENUM
 
-enum { LS_TEXT_CAPACITY = 400 };
+enum { LS_CHECKPOINT_TEXT_CAPACITY = 400 };
 
 /* A value for each of them, printable ASCII. */
 struct ls_checkpoint_texts {
-    char values[LS_TEXT_COUNT][LS_TEXT_CAPACITY];
+    char values[LS_TEXT_COUNT][LS_CHECKPOINT_TEXT_CAPACITY];
 };
 
 void ls_checkpoint_describe(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run,

@@ -58,7 +58,7 @@ static void announce_rate(FILE *file, const ls_parallel *p, const ls_train_optio
 /* --- the samples -------------------------------------------------------------------------------------------------- */
 
 /* All steps of an epoch but the last are full; rank 0 has the most of each. */
-static void announce_epoch(FILE *file, const struct ls_announcement *a) {
+static void announce_epoch(FILE *file, const struct ls_run_announcement *a) {
     int64_t steps = ls_batches_per_epoch(a->batches), batch = a->options->batch_size, world = a->parallel->world_size;
     struct ls_batch_indices first, last;
     ls_batches_get(a->batches, 0, &first);
@@ -74,7 +74,7 @@ static void announce_epoch(FILE *file, const struct ls_announcement *a) {
     if (a->options->shuffle && !a->options->set_epoch) fputs(", in the same order each epoch", file);
 }
 
-static void announce_samples(FILE *file, const struct ls_announcement *a) {
+static void announce_samples(FILE *file, const struct ls_run_announcement *a) {
     int64_t total = a->schedule->total_steps;
     if (a->options->resident_batches > 0) {
         int kept = a->options->resident_batches;
@@ -159,7 +159,7 @@ static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size
     fputc('\n', file);
 }
 
-void ls_announce(FILE *file, const struct ls_announcement *a) {
+void ls_announce(FILE *file, const struct ls_run_announcement *a) {
     ls_train_note_idle(a->options, a->parallel->device_count);
     if (a->options->quiet) return;
     announce_batch(file, a->parallel, a->options);

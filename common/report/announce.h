@@ -9,7 +9,7 @@
 #include "common/seam/options.h"
 #include "common/seam/parallel.h"
 
-struct ls_announcement {
+struct ls_run_announcement {
     const ls_train_options *options; /* that have passed the check */
     const ls_parallel *parallel;     /* its step: how many have been taken before */
     const ls_schedule *schedule;
@@ -19,6 +19,6 @@ struct ls_announcement {
 
 /* A note on stderr for each option without effect; then, unless quiet, a line for each of: the batch, the learning
  * rate, the samples, the precision (unless fp32), and the bytes that travel (where there are several devices). */
-void ls_announce(FILE *file, const struct ls_announcement *announcement);
+void ls_announce(FILE *file, const struct ls_run_announcement *announcement);
 
 #endif

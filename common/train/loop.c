@@ -311,11 +311,11 @@ static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *op
 
 static void announce(const struct run *run, const ls_dataset *train) {
     const ls_batches *batches = run->feed.batches;
-    ls_announce(stdout, &(struct ls_announcement){.options = run->options,
-                                                  .parallel = run->parallel,
-                                                  .schedule = &run->schedule,
-                                                  .batches = batches,
-                                                  .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
+    ls_announce(stdout, &(struct ls_run_announcement){.options = run->options,
+                                                      .parallel = run->parallel,
+                                                      .schedule = &run->schedule,
+                                                      .batches = batches,
+                                                      .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
 /* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with

@@ -15,14 +15,14 @@
 #include "common/base/log.h"
 #include "common/nn/frame_internal.h"
 
-enum { ALIGNMENT = 64, MOST_SLOTS = 64 };
+enum { MOST_SLOTS = 64 };
 
 /* --- the plan: outputs, and what is kept ------------------------------------------------------------------------------ */
 
 static size_t take(ls_frame *frame, size_t nbytes) {
     size_t offset = frame->nbytes;
     frame->used_nbytes += nbytes;
-    frame->nbytes += (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    frame->nbytes += ls_frame_aligned(nbytes);
     return offset;
 }
 
@@ -164,7 +164,7 @@ ls_status ls_frame_create(ls_frame **out, ls_device *device, const ls_network *n
 
 size_t ls_frame_nbytes(const ls_frame *frame) { return frame->nbytes; }
 
-static ls_status alloc_workspace(ls_frame *frame) {
+size_t ls_frame_workspace_nbytes(const ls_frame *frame) {
     size_t largest = 0;
     for (size_t l = frame->first; l < frame->end; l++) {
         const ls_layer *layer = &frame->network->layers[l];
@@ -173,12 +173,18 @@ static ls_status alloc_workspace(ls_frame *frame) {
             layer->kind->workspace_nbytes(layer, frame->precision, ls_device_kind_of(frame->device), frame->max_batch);
         if (nbytes > largest) largest = nbytes;
     }
-    if (largest == 0) return LS_OK;
-    return ls_device_alloc(frame->device, LS_MEMORY_WORKSPACE, largest, "products", &frame->workspace);
+    return largest;
 }
 
-ls_status ls_frame_place(ls_frame *frame, void *arena) {
-    ls_status status = alloc_workspace(frame);
+static ls_status alloc_workspace(ls_frame *frame) {
+    size_t nbytes = ls_frame_workspace_nbytes(frame);
+    if (nbytes == 0) return LS_OK;
+    return ls_device_alloc(frame->device, LS_MEMORY_WORKSPACE, nbytes, "products", &frame->owned_workspace);
+}
+
+ls_status ls_frame_place(ls_frame *frame, void *arena, void *workspace) {
+    ls_status status = workspace ? LS_OK : alloc_workspace(frame);
+    frame->workspace = workspace ? workspace : frame->owned_workspace;
     if (status == LS_OK && !arena) {
         status = ls_device_alloc_padded(frame->device, LS_MEMORY_ACTIVATION, frame->used_nbytes,
                                         frame->nbytes - frame->used_nbytes, "activations", (void **)&frame->owned);
@@ -206,7 +212,7 @@ static void free_shared(ls_frame *frame) {
 void ls_frame_destroy(ls_frame *frame) {
     if (!frame) return;
     free_shared(frame);
-    ls_device_free(frame->device, frame->workspace);
+    ls_device_free(frame->device, frame->owned_workspace);
     ls_device_free(frame->device, frame->owned);
     free(frame->layers);
     free(frame);

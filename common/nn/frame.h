@@ -2,8 +2,8 @@
  *
  * A device that trains step by step has one frame of all blocks. A pipeline has several at a time; whoever drops activations
  * and makes them again lets frames take turns with one memory. All activations of a frame lie in one arena, whose places are
- * worked out when the frame is made, so that nothing is allocated in a step. The scratch memory of products is each frame's
- * own, and so is what batch norm's ranks tell each other.
+ * worked out when the frame is made, so that nothing is allocated in a step. What batch norm's ranks tell each other is each
+ * frame's own.
  *
  * Threads: one at a time for each frame. Passes enqueue on the device's compute stream and return; what fails in them poisons
  * the device (device.h). */
@@ -19,10 +19,11 @@ typedef struct ls_frame ls_frame;
  * life. On failure *out is NULL. */
 ls_status ls_frame_create(ls_frame **out, ls_device *device, const ls_network *network, ls_dtype precision,
                           struct ls_blocks blocks, size_t max_batch);
-/* Bytes of the arena. */
+/* Bytes of the arena, and of the scratch memory of products (0: there are none). */
 size_t ls_frame_nbytes(const ls_frame *frame);
-/* Gives it memory: `arena`, borrowed, aligned to 64 bytes; NULL: memory of its own. Once, before the first pass. */
-ls_status ls_frame_place(ls_frame *frame, void *arena);
+size_t ls_frame_workspace_nbytes(const ls_frame *frame);
+/* Gives it memory: both borrowed, the arena aligned to 64 bytes; NULL: memory of its own. Once, before the first pass. */
+ls_status ls_frame_place(ls_frame *frame, void *arena, void *workspace);
 /* NULL is a no-op. */
 void ls_frame_destroy(ls_frame *frame);
 

@@ -45,14 +45,17 @@ struct ls_frame {
     int slot_count;
     int input_slot; /* of the gradient of the frame's input, LS_NO_SLOT at the network's */
     /* memory */
-    char *arena, *owned; /* owned: NULL: the arena is borrowed */
-    void *workspace;
-    float *outputs; /* the network's output in fp32, where layers compute in half precision */
-    ls_comm *group; /* batch norm's, or NULL */
+    char *arena, *owned;               /* owned: NULL: the arena is borrowed */
+    void *workspace, *owned_workspace; /* likewise */
+    float *outputs;                    /* the network's output in fp32, where layers compute in half precision */
+    ls_comm *group;                    /* batch norm's, or NULL */
     /* the last forward */
     const void *x;
     size_t batch;
 };
+
+/* Places begin at multiples of 64 bytes. */
+static inline size_t ls_frame_aligned(size_t nbytes) { return (nbytes + 63) / 64 * 64; }
 
 /* In half precision the network's output leaves in fp32, and its gradient comes so. */
 static inline bool ls_frame_casts_output(const struct ls_frame *frame) {

@@ -1,4 +1,4 @@
-/* model — a network on one device: its parameters and one frame. */
+/* model — a network on one device: its parameters, and its activations, in one segment or several (segments.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,27 +24,31 @@ static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
     return status;
 }
 
-ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
-                             ls_dtype precision) {
+ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
+                                      ls_dtype precision, int every) {
     *out = NULL;
     ls_model *model = new_model(device, max_batch, precision);
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
     model->network = network;
+    model->every = every;
     struct ls_declarations declared = {network->parameters, network->buffers, network->parameter_count,
                                        network->buffer_count, network->block_count};
     ls_status status = ls_parameters_create(&model->parameters, device, precision, &declared);
-    if (status == LS_OK)
-        status = ls_frame_create(&model->frame, device, network, precision, ls_network_blocks(network), max_batch);
-    if (status == LS_OK) status = ls_frame_place(model->frame, NULL);
+    if (status == LS_OK) status = ls_segments_create(&model->segments, device, network, precision, every, max_batch);
     return hand_out(out, model, status);
 }
 
-ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
-                          ls_dtype precision) {
+ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
+                             ls_dtype precision) {
+    return ls_model_create_segments_of(out, device, network, max_batch, precision, 0);
+}
+
+ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                                   ls_dtype precision, int every) {
     *out = NULL;
     ls_network *network;
     ls_status status = ls_network_create(&network, description);
-    if (status == LS_OK) status = ls_model_create_of(out, device, network, max_batch, precision);
+    if (status == LS_OK) status = ls_model_create_segments_of(out, device, network, max_batch, precision, every);
     if (status == LS_OK)
         (*out)->owned = network;
     else
@@ -52,13 +56,18 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
     return status;
 }
 
+ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                          ls_dtype precision) {
+    return ls_model_create_segments(out, device, description, max_batch, precision, 0);
+}
+
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch) {
-    return ls_model_create_of(out, device, model->network, max_batch, model->precision);
+    return ls_model_create_segments_of(out, device, model->network, max_batch, model->precision, model->every);
 }
 
 void ls_model_destroy(ls_model *model) {
     if (!model) return;
-    ls_frame_destroy(model->frame);
+    ls_segments_destroy(model->segments);
     ls_parameters_destroy(model->parameters);
     ls_network_destroy(model->owned);
     free(model);
@@ -69,12 +78,12 @@ void ls_model_destroy(ls_model *model) {
 void ls_model_parameters_changed(ls_model *model) { ls_parameters_changed(model->parameters); }
 
 const float *ls_model_forward(ls_model *model, const void *x, size_t batch, bool training) {
-    return ls_frame_forward(model->frame, model->parameters, &model->hooks, x, batch,
-                            training ? LS_TRAINING : LS_EVALUATING);
+    return ls_segments_forward(model->segments, model->parameters, &model->hooks, x, batch,
+                               training ? LS_TRAINING : LS_EVALUATING);
 }
 
 void ls_model_backward(ls_model *model, float *dy, bool accumulate) {
-    (void)ls_frame_backward(model->frame, model->parameters, &model->hooks, dy, accumulate);
+    ls_segments_backward(model->segments, model->parameters, &model->hooks, dy, accumulate);
 }
 
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context) {
@@ -186,7 +195,7 @@ void ls_model_parameters(const ls_model *model, float **data, size_t *count) {
 /* --- batch norm ---------------------------------------------------------------------------------------------------- */
 
 ls_status ls_model_sync_batchnorm(ls_model *model, ls_comm *group) {
-    return ls_frame_sync_batchnorm(model->frame, group);
+    return ls_segments_sync_batchnorm(model->segments, group);
 }
 
 /* The layer that has the index-th; NULL: there are fewer. */

@@ -37,7 +37,15 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
 /* The same of any network, which is borrowed for the model's life. */
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
                              ls_dtype precision);
-/* Another model of the same network, which `model` lends it, and precision: a replica, with parameters of its own
+/* Both with activation checkpointing: of each `every` blocks only the input is kept, and their forward is run once more before
+ * their backward (segments.c). Bits and buffers are those without it. LS_EVERY_SQRT: as many blocks as there are segments,
+ * about; 0: all activations are kept. */
+#define LS_EVERY_SQRT (-1)
+ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                                   ls_dtype precision, int every);
+ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
+                                      ls_dtype precision, int every);
+/* Another model of the same network, which `model` lends it, precision and segments: a replica, with parameters of its own
  * (zero). */
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);

@@ -1,9 +1,10 @@
-/* The state of a model: a network, its parameters and a frame on one device. Private to common/nn. */
+/* The state of a model: a network, its parameters and its activations on one device. Private to common/nn. */
 #ifndef LS_NN_MODEL_INTERNAL_H
 #define LS_NN_MODEL_INTERNAL_H
 
 #include "common/nn/frame_internal.h"
 #include "common/nn/model.h"
+#include "common/nn/segments.h"
 
 struct ls_model {
     /* constant after create */
@@ -14,7 +15,8 @@ struct ls_model {
     const ls_network *network;
     ls_network *owned; /* the same, if the model was made from a text */
     ls_parameters *parameters;
-    ls_frame *frame;
+    int every; /* blocks of a segment; 0: all */
+    ls_segments *segments;
     /* set by the caller */
     struct ls_hooks hooks;
 };

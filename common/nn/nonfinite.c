@@ -45,29 +45,43 @@ static ls_status search_tensor(ls_model *model, ls_dtype dtype, const void *data
     return status;
 }
 
+struct search {
+    ls_model *model;
+    char *place;
+    size_t capacity;
+};
+
 /* A layer's parameters, then what it has made of its input. */
-static ls_status search_layer(ls_model *model, size_t l, char *place, size_t capacity) {
-    const ls_layer *layer = &model->network->layers[l];
+static ls_status search_layer(const struct search *s, const ls_frame *frame, size_t l) {
+    const ls_layer *layer = &frame->network->layers[l];
+    ls_model *model = s->model;
     ls_status status = LS_OK;
-    for (size_t p = 0; status == LS_OK && place[0] == '\0' && p < layer->parameter_count; p++) {
+    for (size_t p = 0; status == LS_OK && s->place[0] == '\0' && p < layer->parameter_count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, layer->parameter_numbers[p]);
-        status =
-            search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
+        status = search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, s->place,
+                               s->capacity);
     }
-    if (status != LS_OK || place[0] != '\0' || layer->kind->in_place || layer->is_unread) return status;
-    size_t count = model->frame->batch * ls_shape_count(layer->out);
-    return search_tensor(model, model->precision, model->frame->layers[l].y, count, "the output of ", layer->name,
-                         place, capacity);
+    if (status != LS_OK || s->place[0] != '\0' || layer->kind->in_place || layer->is_unread) return status;
+    size_t count = frame->batch * ls_shape_count(layer->out);
+    return search_tensor(model, model->precision, frame->layers[l].y, count, "the output of ", layer->name, s->place,
+                         s->capacity);
+}
+
+static ls_status search_frame(void *context, const ls_frame *frame, bool *done) {
+    const struct search *s = context;
+    ls_status status = LS_OK;
+    bool is_input = frame->first == 0 && frame->network->input_nbytes == 0; /* integers are finite */
+    if (is_input)
+        status =
+            search_tensor(s->model, s->model->precision, frame->x, frame->batch * ls_shape_count(frame->network->input),
+                          "the input batch", "", s->place, s->capacity);
+    for (size_t l = frame->first; status == LS_OK && s->place[0] == '\0' && l < frame->end; l++)
+        status = search_layer(s, frame, l);
+    *done = s->place[0] != '\0';
+    return status;
 }
 
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
     place[0] = '\0';
-    const ls_frame *frame = model->frame;
-    ls_status status = LS_OK;
-    if (model->network->input_nbytes == 0) /* integers are finite */
-        status = search_tensor(model, model->precision, frame->x, frame->batch * ls_shape_count(model->network->input),
-                               "the input batch", "", place, capacity);
-    for (size_t l = 0; status == LS_OK && place[0] == '\0' && l < model->network->layer_count; l++)
-        status = search_layer(model, l, place, capacity);
-    return status;
+    return ls_segments_look(model->segments, model->parameters, search_frame, &(struct search){model, place, capacity});
 }

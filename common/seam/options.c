@@ -1,6 +1,7 @@
 #include "common/seam/options.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,7 +43,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 23, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 23 };
+enum { RUN_ROWS = 24, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 23 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -65,6 +66,9 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .kept = "normalize", .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn, .kept = "sync_bn",
          .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
+        {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &o->checkpoint_activations, .argument = "EVERY|sqrt",
+         .help = "of each EVERY blocks of the model keep the input only, and run them forward again before their backward: the same bits, less "
+                 "memory, more time; sqrt: as many blocks as there are such segments", .empty = "activations stay"},
         {.kind = LS_OPTION_STRING, .name = "init", .to.text = &o->init, .argument = "FILE", .agreement = LS_ALL_OR_NONE,
          .help = "start from the weights of this safetensors file", .empty = "PyTorch's initial weights for --seed"},
 
@@ -261,6 +265,36 @@ ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64
         .decay_epochs = o->decay_epochs,
         .decay_factor = o->decay_factor,
     };
+}
+
+/* --- the model ---------------------------------------------------------------------------------------------------- */
+
+ls_status ls_train_every(const ls_train_options *o, int *every) {
+    const char *text = o->checkpoint_activations;
+    char *end = NULL;
+    *every = 0;
+    if (!text) return LS_OK;
+    long number = strcmp(text, "sqrt") == 0 ? LS_EVERY_SQRT : strtol(text, &end, 10);
+    bool is_number = end && end != text && *end == '\0' && number >= 1 && number <= INT_MAX;
+    if (!is_number && number != LS_EVERY_SQRT)
+        return ls_fail(LS_ERR_USAGE, "--checkpoint-activations %s: give the blocks of a segment, from 1, or sqrt",
+                       text);
+    *every = (int)number;
+    return LS_OK;
+}
+
+ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_device *device, size_t max_batch,
+                              bool tell) {
+    int every;
+    *out = NULL;
+    ls_status status = ls_train_every(o, &every);
+    if (status == LS_OK)
+        status = ls_model_create_segments(out, device, o->model, max_batch, (ls_dtype)o->precision, every);
+    int blocks = status == LS_OK ? ls_network_blocks(ls_model_network(*out)).end : 0;
+    if (status == LS_OK && tell && (every >= blocks || (every < 0 && blocks == 1)))
+        ls_note("--checkpoint-activations %s has no effect: %s has %d block%s", o->checkpoint_activations, o->model,
+                blocks, blocks == 1 ? "" : "s");
+    return status;
 }
 
 /* --- data -------------------------------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ typedef struct ls_train_options {
     int64_t seed;
     int workers, prefetch;
     bool sync_bn;
+    const char *checkpoint_activations; /* "sqrt", or blocks of a segment; NULL: activations stay */
     /* the optimizer */
     int optimizer;                                /* ls_optimizer_kind */
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
@@ -60,7 +61,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 72
+#define LS_TRAIN_OPTION_ROWS 73
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
@@ -82,6 +83,14 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
 /* Whether batch norm is to be synchronised: --sync-bn, and a model that has batch norm; without one there is a note, if
  * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
+
+/* The model that is trained, on `device`, with room for batches of up to `max_batch` samples, as yet without weights. If `tell`,
+ * there is a note where --checkpoint-activations has no effect. */
+ls_status ls_train_open_model(ls_model **out, const ls_train_options *options, ls_device *device, size_t max_batch,
+                              bool tell);
+
+/* --checkpoint-activations as ls_model_create_segments takes it. LS_ERR_USAGE with one line. */
+ls_status ls_train_every(const ls_train_options *options, int *every);
 
 /* The checkpoint that --resume or --resume-if-present names; NULL: neither is given. */
 const char *ls_train_resume(const ls_train_options *options);

@@ -72,6 +72,8 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
                        "--host-lock is time, and meta devices take none: build/replay --host-lock adds it");
     }
     status = check_resident(o);
+    int every;
+    if (status == LS_OK) status = ls_train_every(o, &every);
     if (status != LS_OK) return status;
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
     if (o->save_module_prefix && !o->save_weights) {

@@ -152,7 +152,7 @@ TEST(a_block_of_it_is_run_by_itself) {
     ls_model *model = make_second(device, network);
     assert_int_equal(ls_frame_create(&frame, device, network, LS_FP32, (struct ls_blocks){1, 2}, BATCH), LS_OK);
     assert_int_equal(ls_frame_nbytes(frame), 64 * 2 + 2 * 128); /* places begin at multiples of 64 bytes */
-    assert_int_equal(ls_frame_place(frame, NULL), LS_OK);
+    assert_int_equal(ls_frame_place(frame, NULL, NULL), LS_OK);
     ls_probe_start(false);
     (void)ls_frame_forward(frame, ls_model_tensors(model), &(struct ls_hooks){0}, &x, BATCH, LS_TRAINING);
     (void)ls_frame_backward(frame, ls_model_tensors(model), &(struct ls_hooks){0}, NULL, false);

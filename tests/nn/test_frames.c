@@ -66,7 +66,7 @@ static ls_frame *make_frame(const struct bench *b, struct ls_blocks blocks, void
     assert_int_equal(
         ls_frame_create(&frame, b->device, ls_model_network(b->model), ls_model_precision(b->model), blocks, BATCH),
         LS_OK);
-    assert_int_equal(ls_frame_place(frame, arena), LS_OK);
+    assert_int_equal(ls_frame_place(frame, arena, NULL), LS_OK);
     return frame;
 }
 
@@ -215,7 +215,7 @@ static struct recompute recompute_open(const struct bench *b, int every) {
         if (first > 0) r.inputs[r.count] = alloc_activation(b, r.nbytes[r.count]);
     }
     r.arena = alloc_activation(b, largest);
-    for (int f = 0; f < r.count; f++) assert_int_equal(ls_frame_place(r.frames[f], r.arena), LS_OK);
+    for (int f = 0; f < r.count; f++) assert_int_equal(ls_frame_place(r.frames[f], r.arena, NULL), LS_OK);
     return r;
 }
 

@@ -136,7 +136,7 @@ static void pass_pair(struct part *part, bool in_flight) {
         const ls_network *network = ls_model_network(part->model);
         part->status =
             ls_frame_create(&frames[f], part->device, network, LS_FP32, ls_network_blocks(network), MAX_BATCH);
-        if (part->status == LS_OK) part->status = ls_frame_place(frames[f], NULL);
+        if (part->status == LS_OK) part->status = ls_frame_place(frames[f], NULL, NULL);
         if (part->status == LS_OK) part->status = ls_frame_sync_batchnorm(frames[f], part->group);
         if (part->status != LS_OK) return;
     }

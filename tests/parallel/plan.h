@@ -22,6 +22,7 @@ struct plan {
     int devices; /* DP: devices; DDP: ranks; single: 1 */
     const char *model;
     const ls_network *network; /* in place of the model of that name; NULL: that one */
+    int every;                 /* blocks of a segment, of which only the input is kept; 0: all activations are */
     size_t batch;              /* samples a step over all devices */
     size_t steps;
     int accumulate;             /* micro-batches of a step; 0: 1 */

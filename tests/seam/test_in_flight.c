@@ -41,7 +41,7 @@ static void let_two_fly(struct session *s) {
     assert_int_equal(ls_parallel_add_places(s->parallel, IN_FLIGHT), LS_OK);
     for (int f = 0; f < IN_FLIGHT; f++) {
         assert_int_equal(ls_frame_create(&frames[f], s->devices[0], network, LS_FP32, all, MOST_ROWS), LS_OK);
-        assert_int_equal(ls_frame_place(frames[f], NULL), LS_OK);
+        assert_int_equal(ls_frame_place(frames[f], NULL, NULL), LS_OK);
     }
 }
 

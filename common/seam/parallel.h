@@ -30,12 +30,12 @@
 /* A micro-batch on its way through a step: memory for its inputs on one device, and for its answers on the device that
  * takes the loss; and what lies there. */
 struct ls_device_batch {
-    void *inputs;    /* in the model's precision */
+    void *inputs;    /* in the model's precision, or integers */
     int64_t *labels; /* or */
     float *targets;
-    ls_event *used; /* behind its last reader */
-    size_t count, global_count;
-    int index; /* which of its step's; written by the driver (step.h) */
+    ls_event *used;             /* behind its last reader */
+    size_t count, global_count; /* samples: of the micro-batch, and of the whole step over all devices */
+    int index;                  /* which of its step's; written by the driver (step.h) */
 };
 
 #define LS_MOST_BATCH_PLACES 64

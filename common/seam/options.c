@@ -269,8 +269,7 @@ ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64
 
 /* --- the model ---------------------------------------------------------------------------------------------------- */
 
-ls_status ls_train_every(const ls_train_options *o, int *every) {
-    const char *text = o->checkpoint_activations;
+ls_status ls_parse_every(const char *text, int *every) {
     char *end = NULL;
     *every = 0;
     if (!text) return LS_OK;
@@ -287,7 +286,7 @@ ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_devi
                               bool tell) {
     int every;
     *out = NULL;
-    ls_status status = ls_train_every(o, &every);
+    ls_status status = ls_parse_every(o->checkpoint_activations, &every);
     if (status == LS_OK)
         status = ls_model_create_segments(out, device, o->model, max_batch, (ls_dtype)o->precision, every);
     int blocks = status == LS_OK ? ls_network_blocks(ls_model_network(*out)).end : 0;

@@ -89,8 +89,9 @@ bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bo
 ls_status ls_train_open_model(ls_model **out, const ls_train_options *options, ls_device *device, size_t max_batch,
                               bool tell);
 
-/* --checkpoint-activations as ls_model_create_segments takes it. LS_ERR_USAGE with one line. */
-ls_status ls_train_every(const ls_train_options *options, int *every);
+/* What --checkpoint-activations says (NULL: it is not given) as ls_model_create_segments takes it. LS_ERR_USAGE with one
+ * line. */
+ls_status ls_parse_every(const char *text, int *every);
 
 /* The checkpoint that --resume or --resume-if-present names; NULL: neither is given. */
 const char *ls_train_resume(const ls_train_options *options);

@@ -73,7 +73,7 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     }
     status = check_resident(o);
     int every;
-    if (status == LS_OK) status = ls_train_every(o, &every);
+    if (status == LS_OK) status = ls_parse_every(o->checkpoint_activations, &every);
     if (status != LS_OK) return status;
     if (o->save_every > 0 && !o->save) return ls_fail(LS_ERR_USAGE, "--save-every needs --save, which says where");
     if (o->save_module_prefix && !o->save_weights) {

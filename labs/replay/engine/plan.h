@@ -26,6 +26,7 @@ struct ls_plan {
     /* of a step, in equal parts, of which each device has at least one sample; that gradients which add up are read,
      * too, is left out */
     int micro_batches;
+    int every; /* activation checkpointing: blocks of a segment; LS_EVERY_SQRT; 0: none (ls_model_create_segments) */
     int steps; /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
     /* batches that a device has room for, 1 or 2; 0: as the mode has it: 1 where the node's host threads run what they

@@ -67,6 +67,11 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut into %d micro-batches for %d devices",
                        o->batch, o->micro_batches, o->devices);
     }
+    if (o->every != 0 && w->layer_count == 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is a trace, which does not say where the network's blocks begin: no "
+                       "activations can be checkpointed",
+                       w->name);
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }

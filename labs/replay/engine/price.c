@@ -82,10 +82,12 @@ static double unshared_copy_us(const struct ls_price *p, double bytes, int from,
     return route ? route->latency_us + bytes / (GBps * 1e3) : 0;
 }
 
-/* Samples, outputs and their gradients grow with the samples, each of which was recorded as one. */
+/* Samples, outputs, activations (what checkpointing keeps) and their gradients grow with the samples, each of which was
+ * recorded as one. */
 static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
     bool all = p->options->mode == LS_PLAN_DP && is(task, "input");
-    if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather")) return 1;
+    bool kept = task->from == task->to && (is(task, "forward") || is(task, "backward"));
+    if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather") && !kept) return 1;
     return (all ? p->options->batch / p->active : ls_plan_rows(p->options, device)) / p->options->micro_batches;
 }
 

@@ -12,6 +12,7 @@ struct ls_plan replay_options(const replay_settings *settings, const replay_inpu
     struct ls_plan options = ls_plan_defaults(row->mode, row->n, row->batch);
     options.steps = settings->steps;
     options.micro_batches = settings->accumulate;
+    options.every = settings->every;
     options.precision = settings->precision;
     options.replicate_by_collectives = row->by_collectives;
     options.gil = ls_node_host(inputs->node)->lock_us > 0;

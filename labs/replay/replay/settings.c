@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/seam/options.h"
 #include "labs/bench/shared/settings.h"
 #include "labs/replay/record/record.h"
 #include "labs/replay/replay/replay.h"
@@ -16,13 +17,13 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 20 };
+enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 21 };
 
 static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
 struct choices {
     int mode, precision, compress, collectives, pattern, replicate;
-    const char *caps;
+    const char *caps, *checkpoint_activations;
 };
 
 /* clang-format off */
@@ -51,6 +52,10 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
          .limits = LS_BETWEEN(0, 1000),
          .help = "micro-batches of a step, in equal parts: gradients add up where they are, and travel with the last",
          .empty = "the trace's, or 1"},
+        {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &choices->checkpoint_activations,
+         .argument = "EVERY|sqrt", .empty = "activations stay",
+         .help = "of each EVERY blocks of the workload (the entries of its file) only the input is kept, and they run forward again before "
+                 "their backward"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &s->sync_bn,
          .help = "batch norm over all devices: its statistics meet in collectives, forward and backward"},
         {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
@@ -184,5 +189,6 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
     bench_sort_numbers(&settings->n);
     status = parse_caps(settings, choices.caps);
+    if (status == LS_OK) status = ls_parse_every(choices.checkpoint_activations, &settings->every);
     return status == LS_OK ? check(settings) : status;
 }

@@ -270,15 +270,16 @@ ls_schedule ls_train_schedule(const ls_train_options *o, int device_count, int64
 /* --- the model ---------------------------------------------------------------------------------------------------- */
 
 ls_status ls_parse_every(const char *text, int *every) {
-    char *end = NULL;
+    char *end;
     *every = 0;
     if (!text) return LS_OK;
-    long number = strcmp(text, "sqrt") == 0 ? LS_EVERY_SQRT : strtol(text, &end, 10);
-    bool is_number = end && end != text && *end == '\0' && number >= 1 && number <= INT_MAX;
-    if (!is_number && number != LS_EVERY_SQRT)
-        return ls_fail(LS_ERR_USAGE, "--checkpoint-activations %s: give the blocks of a segment, from 1, or sqrt",
+    bool is_sqrt = strcmp(text, "sqrt") == 0;
+    long number = strtol(text, &end, 10);
+    bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && number >= 1 && number <= INT_MAX;
+    if (!is_sqrt && !is_number)
+        return ls_fail(LS_ERR_USAGE, "--checkpoint-activations %s: it takes a number of blocks, 1 or more, or sqrt",
                        text);
-    *every = (int)number;
+    *every = is_sqrt ? LS_EVERY_SQRT : (int)number;
     return LS_OK;
 }
 

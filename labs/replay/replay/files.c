@@ -133,7 +133,8 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     cJSON_AddBoolToObject(object, "compress", settings->compress);
     cJSON_AddBoolToObject(object, "vary", settings->vary);
     bench_add_number(object, "micro_batches", settings->accumulate);
-    bench_add_number(object, "checkpoint_activations", settings->every);
+    const char *every = settings->checkpoint_activations;
+    cJSON_AddStringToObject(object, "checkpoint_activations", every ? every : "none");
     cJSON_AddBoolToObject(object, "sync_bn", settings->sync_bn);
     cJSON_AddBoolToObject(object, "join", settings->join);
     cJSON_AddBoolToObject(object, "cuda_graph", settings->graph);

@@ -23,7 +23,7 @@ static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_pl
 
 struct choices {
     int mode, precision, compress, collectives, pattern, replicate;
-    const char *caps, *checkpoint_activations;
+    const char *caps;
 };
 
 /* clang-format off */
@@ -52,7 +52,7 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
          .limits = LS_BETWEEN(0, 1000),
          .help = "micro-batches of a step, in equal parts: gradients add up where they are, and travel with the last",
          .empty = "the trace's, or 1"},
-        {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &choices->checkpoint_activations,
+        {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &s->checkpoint_activations,
          .argument = "EVERY|sqrt", .empty = "activations stay",
          .help = "of each EVERY blocks of the workload (the entries of its file) only the input is kept, and they run forward again before "
                  "their backward"},
@@ -189,6 +189,6 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
     bench_sort_numbers(&settings->n);
     status = parse_caps(settings, choices.caps);
-    if (status == LS_OK) status = ls_parse_every(choices.checkpoint_activations, &settings->every);
+    if (status == LS_OK) status = ls_parse_every(settings->checkpoint_activations, &settings->every);
     return status == LS_OK ? check(settings) : status;
 }

@@ -179,8 +179,7 @@ static ls_status print_modes(const replay_rows *rows) {
 /* What makes the program another one. */
 static void print_options(const replay_settings *s, struct part part) {
     if (s->accumulate > 1) printf("; %d micro-batches", s->accumulate);
-    if (s->every < 0) printf("; activations of segments of sqrt(L) blocks made again");
-    if (s->every > 0) printf("; activations of every %d block%s made again", s->every, s->every > 1 ? "s" : "");
+    if (s->checkpoint_activations) printf("; --checkpoint-activations %s", s->checkpoint_activations);
     if (s->sync_bn && part.mode != LS_PLAN_SINGLE) printf("; batch norm over all devices");
     if (s->join && part.mode == LS_PLAN_DDP) printf("; ranks that join");
     if (s->graph) printf("; a step as a CUDA graph");

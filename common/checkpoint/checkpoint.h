@@ -39,9 +39,10 @@ struct ls_checkpointed {
     int64_t steps_per_epoch; /* 0: not known (a stream) */
 };
 
-/* Writes the checkpoint, between steps. Called on every rank: rank 0 writes, and has what the ranks of the optimizer's group
- * share out brought to it (of other optimizers the other ranks have nothing to do). The file is replaced as a whole or not at all: whatever
- * happens, a complete checkpoint stays under this name once there was one. Host-blocking. */
+/* Writes the checkpoint, between steps. Called on every rank: rank 0 writes, and has what the ranks of the optimizer's
+ * group share out brought to it (with other optimizers the other ranks have nothing to do). The file is replaced as a
+ * whole or not at all: whatever happens, a complete checkpoint stays under this name once there was one.
+ * Host-blocking. */
 ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path);
 
 /* *path: the checkpoint to resume from. NULL: none is named, or --resume-if-present names one that is not there yet

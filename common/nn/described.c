@@ -94,9 +94,7 @@ static void enqueue_range(const struct ls_pass *pass, const struct ls_described 
                           ls_described_part part) {
     ls_device *device = ls_stream_device(pass->stream);
     if (ls_device_computes(device))
-        ls_device_fail(device, ls_fail(LS_ERR_INVALID,
-                                       "device %d computes: a network that is only described has nothing "
-                                       "for it",
+        ls_device_fail(device, ls_fail(LS_ERR_INVALID, "device %d computes: a described network has nothing for it",
                                        ls_device_index(device)));
     for (size_t i = first; i < end; i++) {
         if (d->ops[i].part != part) continue;

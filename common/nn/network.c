@@ -111,7 +111,7 @@ static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p
                    tensor->name, layer->shares[p]);
 }
 
-static ls_status find_name(const ls_network *network, const char *name) {
+static ls_status check_name(const ls_network *network, const char *name) {
     for (size_t l = 0; l < network->layer_count; l++)
         if (strcmp(network->layers[l].name, name) == 0)
             return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own", name);
@@ -119,7 +119,7 @@ static ls_status find_name(const ls_network *network, const char *name) {
 }
 
 ls_status ls_network_add(ls_network *network, ls_layer description) {
-    ls_status status = find_name(network, description.name);
+    ls_status status = check_name(network, description.name);
     if (status == LS_OK) status = connect(network, &description);
     if (status == LS_OK) status = description.kind->plan(&description);
     if (status != LS_OK) return status;
@@ -150,16 +150,6 @@ static void mark_unread(ls_network *network) {
     }
 }
 
-/* A parameter is untaken if only unread layers have it. */
-static void mark_untaken(ls_network *network) {
-    for (int read = 0; read < 2; read++)
-        for (size_t l = 0; l < network->layer_count; l++)
-            for (size_t p = 0; network->layers[l].is_unread == !read && p < network->layers[l].parameter_count; p++)
-                network->untaken[network->layers[l].parameter_numbers[p]] = !read;
-    for (size_t p = 0; p < network->parameter_count; p++)
-        network->has_untaken = network->has_untaken || network->untaken[p];
-}
-
 static void mark_uses(ls_network *network, bool *met) {
     for (size_t l = network->layer_count; l > 0; l--) {
         ls_layer *layer = &network->layers[l - 1];
@@ -168,6 +158,12 @@ static void mark_uses(ls_network *network, bool *met) {
             layer->writes_gradient[p] = !met[number];
             met[number] = true;
         }
+    }
+    for (size_t l = 0; l < network->layer_count; l++) { /* what only unread layers have */
+        const ls_layer *layer = &network->layers[l];
+        for (size_t p = 0; layer->is_unread && p < layer->parameter_count; p++)
+            if (!met[layer->parameter_numbers[p]])
+                network->has_untaken = network->untaken[layer->parameter_numbers[p]] = true;
     }
     for (size_t l = 0; l < network->layer_count; l++) {
         ls_layer *layer = &network->layers[l];
@@ -209,6 +205,7 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
 
 ls_status ls_network_finish(ls_network *network) {
     bool *met = calloc(network->parameter_count + 1, sizeof *met);
+    network->has_untaken = false;
     free(network->untaken); /* of a network that was finished before and has grown */
     network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
     ls_status status = met && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
@@ -216,7 +213,6 @@ ls_status ls_network_finish(ls_network *network) {
         network->answer_nbytes =
             ls_network_answers(network) * (network->loss == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : sizeof(float));
         mark_unread(network);
-        mark_untaken(network);
         mark_uses(network, met);
     }
     free(met);

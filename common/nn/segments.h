@@ -3,7 +3,8 @@
  * One segment is a frame of all blocks: activations stay until backward. Several take turns with one arena: of each only the
  * input is kept, and what backward needs is made again before it (activation checkpointing; segments.c).
  *
- * Threads: one at a time. Passes are those of frames (frame.h), over all blocks. */
+ * Threads: one at a time. Passes are those of frames (frame.h), over all blocks. Where a segment runs forward again, hooks hear
+ * that its blocks are entered and left again. */
 #ifndef LS_NN_SEGMENTS_H
 #define LS_NN_SEGMENTS_H
 

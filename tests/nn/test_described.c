@@ -153,12 +153,13 @@ TEST(a_block_of_it_is_run_by_itself) {
     assert_int_equal(ls_frame_create(&frame, device, network, LS_FP32, (struct ls_blocks){1, 2}, BATCH), LS_OK);
     assert_int_equal(ls_frame_nbytes(frame), 64 * 2 + 2 * 128); /* places begin at multiples of 64 bytes */
     assert_int_equal(ls_frame_place(frame, NULL, NULL), LS_OK);
+    ls_model_on_grad_ready(model, note_ready, NULL);
     ls_probe_start(false);
-    (void)ls_frame_forward(frame, ls_model_tensors(model), &(struct ls_hooks){0}, &x, BATCH, LS_TRAINING);
-    (void)ls_frame_backward(frame, ls_model_tensors(model), &(struct ls_hooks){0}, NULL, false);
+    (void)ls_frame_forward(frame, ls_model_tensors(model), ls_model_hooks(model), &x, BATCH, LS_TRAINING);
+    (void)ls_frame_backward(frame, ls_model_tensors(model), ls_model_hooks(model), NULL, false);
     ls_probe_stop();
     note_records();
-    assert_string_equal(text, "launch 2 ready 2 ready 1 ");
+    assert_string_equal(text, "launch 2 ready 2 called 2 ready 1 called 1 ");
     ls_probe_drop();
     ls_frame_destroy(frame);
     ls_model_destroy(model);
@@ -176,7 +177,7 @@ TEST_IN(scratch, a_device_that_computes_is_poisoned) {
     assert_int_equal(ls_model_create_of(&model, device, network, BATCH, LS_FP32), LS_OK);
     (void)ls_model_forward(model, x, BATCH, true);
     assert_int_equal(ls_device_status(device), LS_ERR_INVALID);
-    scratch_expect_error("only described", NULL);
+    scratch_expect_error("a described network has nothing for it", NULL);
     ls_model_destroy(model);
     ls_network_destroy(network);
     ls_device_close(device);

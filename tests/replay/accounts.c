@@ -8,6 +8,18 @@ struct ls_account *account_of(const struct scene *s) {
     return account;
 }
 
+double account_step_us(ls_trace *trace, const ls_node *node) {
+    ls_timeline *timeline;
+    struct ls_account *account;
+    assert_int_equal(ls_engine_run(&timeline, trace, node), LS_OK);
+    assert_int_equal(ls_account_make(&account, trace, timeline, node), LS_OK);
+    double us = account->step_us;
+    ls_account_free(account);
+    ls_timeline_free(timeline);
+    ls_trace_destroy(trace);
+    return us;
+}
+
 void account_expect_split(const struct ls_account *account, int place, double compute_us, double exposed_us,
                           double host_us, double idle_us) {
     const struct ls_device_account *d = &account->devices[place];

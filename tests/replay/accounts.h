@@ -8,6 +8,9 @@
 /* Of a scene that has been replayed; ls_account_free it. */
 struct ls_account *account_of(const struct scene *s);
 
+/* What a step of the trace takes, replayed on the node; the trace is destroyed. */
+double account_step_us(ls_trace *trace, const ls_node *node);
+
 void account_expect_split(const struct ls_account *account, int place, double compute_us, double exposed_us,
                           double host_us, double idle_us);
 

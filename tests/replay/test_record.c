@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/replay/accounts.h"
 #include "tests/replay/planned.h"
 
 enum { RANKS = 8, BATCH = 256 };
@@ -16,19 +16,12 @@ static double step_us(record_create_fn create, const struct ls_plan *options) {
     ls_node *node;
     ls_workload *workload;
     ls_trace *trace;
-    ls_timeline *timeline;
-    struct ls_account *account;
     assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
     assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
     ls_status status = create ? record_steps_of(&trace, create, workload, node, options)
                               : record_steps(&trace, workload, node, options);
     assert_int_equal(status, LS_OK);
-    assert_int_equal(ls_engine_run(&timeline, trace, node), LS_OK);
-    assert_int_equal(ls_account_make(&account, trace, timeline, node), LS_OK);
-    double us = account->step_us;
-    ls_account_free(account);
-    ls_timeline_free(timeline);
-    ls_trace_destroy(trace);
+    double us = account_step_us(trace, node);
     ls_workload_close(workload);
     ls_node_close(node);
     return us;

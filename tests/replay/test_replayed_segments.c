@@ -1,36 +1,24 @@
 /* Activation checkpointing at scale: published networks, replayed with and without, hold less and take a third longer at
  * most. */
-#include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/replay/accounts.h"
 
 struct figures {
     double step_us, activation_bytes, other_bytes;
 };
 
-static double replay(const ls_workload *workload, const ls_node *node, const struct ls_plan *options) {
-    ls_trace *trace;
-    ls_timeline *timeline;
-    struct ls_account *account;
-    assert_int_equal(record_steps(&trace, workload, node, options), LS_OK);
-    assert_int_equal(ls_engine_run(&timeline, trace, node), LS_OK);
-    assert_int_equal(ls_account_make(&account, trace, timeline, node), LS_OK);
-    double us = account->step_us;
-    ls_account_free(account);
-    ls_timeline_free(timeline);
-    ls_trace_destroy(trace);
-    return us;
-}
-
 static struct figures figures_of(const ls_workload *workload, const ls_node *node, struct ls_plan options, int every) {
     struct record_memory memory;
     struct figures f = {0};
+    ls_trace *trace;
     options.every = every;
     assert_int_equal(record_memory(&memory, workload, node, &options), LS_OK);
     for (int c = 0; c < LS_MEMORY_COUNT; c++)
         *(c == LS_MEMORY_ACTIVATION ? &f.activation_bytes : &f.other_bytes) += (double)memory.first.peak_bytes[c];
-    f.step_us = replay(workload, node, &options);
+    assert_int_equal(record_steps(&trace, workload, node, &options), LS_OK);
+    f.step_us = account_step_us(trace, node);
     return f;
 }
 

@@ -80,15 +80,18 @@ static int moments_needed(const ls_optimizer_options *options) {
     return options->momentum > 0 ? 1 : 0;
 }
 
+static float *values_of(const ls_optimizer_range *range) {
+    return range->values ? range->values : range->tensor->data + range->first;
+}
+
 /* Writes the ranges into the list, without their gradients. Returns the floats that a moment of all of them takes: each
  * range's are aligned. */
 static size_t lay_out(ls_optimizer *optimizer) {
     size_t floats = 0;
     for (size_t r = 0; r < optimizer->range_count; r++) {
         const ls_optimizer_range *range = &optimizer->ranges[r];
-        optimizer->list[r] = (struct ls_update_tensor){.parameter = range->tensor->data + range->first,
-                                                       .count = range->count,
-                                                       .first_chunk = optimizer->chunk_count};
+        optimizer->list[r] = (struct ls_update_tensor){
+            .parameter = values_of(range), .count = range->count, .first_chunk = optimizer->chunk_count};
         optimizer->chunk_count += (range->count + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
         optimizer->total += range->count;
         floats += ls_aligned_floats(range->count);
@@ -107,7 +110,9 @@ static void place_moments(ls_optimizer *optimizer) {
     }
 }
 
-static const float *gradient_of(const ls_optimizer_range *range) { return range->tensor->gradient + range->first; }
+static const float *gradient_of(const ls_optimizer_range *range) {
+    return range->gradient ? range->gradient : range->tensor->gradient + range->first;
+}
 
 static bool is_listed(const ls_optimizer *optimizer) {
     for (size_t r = 0; r < optimizer->range_count; r++) {
@@ -193,7 +198,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
     for (size_t p = 0; p < count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
-        ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count};
+        ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count, NULL, NULL};
     }
     ls_status status = ls_optimizer_create_of(out, ls_model_device(model), ranges, count, NULL, options);
     free(ranges);

@@ -18,6 +18,8 @@ typedef struct ls_optimizer ls_optimizer;
 typedef struct ls_optimizer_range {
     const struct ls_tensor *tensor;
     size_t first, count;
+    /* where these elements lie, for whoever keeps his part only; NULL: in the tensor, and in its gradient */
+    float *values, *gradient;
 } ls_optimizer_range;
 
 typedef enum ls_optimizer_kind { LS_SGD, LS_ADAM, LS_ADAMW } ls_optimizer_kind;

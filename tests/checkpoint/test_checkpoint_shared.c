@@ -26,7 +26,7 @@ static ls_optimizer *share_out(const struct rank *rank, const struct small_run *
     for (size_t p = 0; p < count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
         size_t first = begin_of(rank, rank->rank, tensor->count), end = begin_of(rank, rank->rank + 1, tensor->count);
-        ranges[p] = (ls_optimizer_range){tensor, first, end - first};
+        ranges[p] = (ls_optimizer_range){tensor, first, end - first, NULL, NULL};
     }
     CHECK(ls_optimizer_create_of(&part, r->device, ranges, count, group, &options) == LS_OK);
     for (size_t m = 0; m < MOMENTS; m++)

@@ -19,7 +19,7 @@ static ls_optimizer_range find_own(const struct rank *rank, const struct reduced
     ptrdiff_t slice = (ptrdiff_t)bucket->count / rank->world_size, count = (ptrdiff_t)tensor->count;
     ptrdiff_t begin = slice * rank->rank - (tensor->gradient - bucket->data);
     ptrdiff_t first = begin > 0 ? begin : 0, last = begin + slice < count ? begin + slice : count;
-    return (ls_optimizer_range){tensor, (size_t)first, first < last ? (size_t)(last - first) : 0};
+    return (ls_optimizer_range){tensor, (size_t)first, first < last ? (size_t)(last - first) : 0, NULL, NULL};
 }
 
 /* By way of the buckets, whose gradients have served. All streams run inline. */

@@ -36,7 +36,7 @@ static void group_rank(struct rank *rank) {
     for (size_t p = 0; p < PARAMETERS; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(cut.model, p);
         size_t first = tensor->count * me / ranks;
-        own[p] = (ls_optimizer_range){tensor, first, tensor->count * (me + 1) / ranks - first};
+        own[p] = (ls_optimizer_range){tensor, first, tensor->count * (me + 1) / ranks - first, NULL, NULL};
     }
     CHECK(ls_optimizer_create_of(&part, cut.device, own, PARAMETERS, rank->comm, &options) == LS_OK);
     for (int turn = 0; turn < 4; turn++) {

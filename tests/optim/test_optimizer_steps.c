@@ -221,8 +221,8 @@ static size_t make_part(ls_optimizer_range *ranges, const ls_model *model, int p
     for (size_t p = 0; p < count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         size_t middle = p % 3 == 2 ? tensor->count : tensor->count / 2;
-        ranges[p] = part == 0 ? (ls_optimizer_range){tensor, 0, middle}
-                              : (ls_optimizer_range){tensor, middle, tensor->count - middle};
+        ranges[p] = part == 0 ? (ls_optimizer_range){tensor, 0, middle, NULL, NULL}
+                              : (ls_optimizer_range){tensor, middle, tensor->count - middle, NULL, NULL};
     }
     return count;
 }

@@ -450,5 +450,8 @@ $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
--include $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
--include $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
+DEPENDS    += $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
+DEPENDS    += $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
+-include $(DEPENDS)
+# The compiler makes them; without this make looks for a rule for each, which takes most of its time.
+$(DEPENDS): ;

@@ -121,9 +121,13 @@ static void pin_thread(const ls_device *device) {
     if (!pin_by_topology(place, count)) ls_run_on_core(place, count);
 }
 
-/* hwloc writes to stderr what it does not find. It asks the environment whether it may, which must not be changed once
- * there are threads; whoever sets the variable still decides. */
-__attribute__((constructor)) static void silence_hwloc(void) { (void)setenv("HWLOC_HIDE_ERRORS", "2", 0); }
+/* hwloc writes to stderr what it does not find, and loads plug-ins for displays, OpenCL and PCI, which take longer than
+ * finding the cores. It asks the environment whether it may, which must not be changed once there are threads; whoever
+ * sets the variables still decides. */
+__attribute__((constructor)) static void restrain_hwloc(void) {
+    (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    (void)setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+}
 
 static ls_status cpu_bind_thread(const ls_device *device) {
     pin_thread(device);

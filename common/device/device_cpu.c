@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
@@ -140,12 +141,22 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 
 /* --- memory and work --------------------------------------------------------------------------------------------- */
 
+/* Pages that are given back read as zeros when they are touched: whatever is never touched takes no memory. */
+static void clear(char *memory, size_t nbytes) {
+    enum { PAGE = 4096, FEW_PAGES = 16 * PAGE };
+    char *first = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE, *end = memory + nbytes;
+    char *last = end - (uintptr_t)end % PAGE;
+    if (nbytes < FEW_PAGES || madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) first = last = end;
+    memset(memory, 0, (size_t)(first - memory));
+    memset(last, 0, (size_t)(end - last));
+}
+
 static ls_status cpu_memory_alloc(ls_device *device, size_t nbytes, void **out) {
     (void)device;
     size_t rounded = nbytes > 0 ? (nbytes + 63) / 64 * 64 : 64;
     *out = rounded >= nbytes && rounded <= PTRDIFF_MAX ? aligned_alloc(64, rounded) : NULL; /* no object is larger */
     if (!*out) return LS_ERR_NO_MEMORY;
-    memset(*out, 0, rounded);
+    clear(*out, rounded);
     return LS_OK;
 }
 

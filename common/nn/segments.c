@@ -24,48 +24,46 @@
 struct segment {
     ls_frame *frame;
     size_t input_nbytes_per_sample;
-    void
-        *input; /* what is kept; then the gradient of it, on its way to the segment before. NULL: the network's input */
+    size_t input_offset; /* in the arena: its kept input, later the gradient of that; not of the first one */
 };
 
 struct ls_segments {
     ls_device *device;
     struct segment *list;
     int count;
-    char *arena;     /* of all frames, and behind it what is kept; NULL: one segment, whose frame has its own */
+    char *arena;     /* of all frames, and the kept inputs; NULL: one segment, whose frame has its own */
     void *workspace; /* of all frames */
     /* the last forward */
     const void *x;
     size_t batch;
 };
 
-static size_t largest_arena(const ls_segments *s) {
-    size_t largest = 0;
-    for (int i = 0; i < s->count; i++)
-        if (ls_frame_nbytes(s->list[i].frame) > largest) largest = ls_frame_nbytes(s->list[i].frame);
-    return largest;
+/* Plans the arena: at its begin room for the frame of any one segment; behind that the inputs of all segments but the first, each
+ * at the next multiple of 64 bytes. Returns the bytes of the whole. */
+static size_t plan_arena(struct segment *list, int count, size_t max_batch) {
+    size_t nbytes = 0;
+    for (int i = 0; i < count; i++)
+        if (ls_frame_nbytes(list[i].frame) > nbytes) nbytes = ls_frame_nbytes(list[i].frame);
+    for (int i = 1; i < count; i++) {
+        list[i].input_offset = nbytes;
+        nbytes += ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample);
+    }
+    return nbytes;
 }
 
 /* One arena and one workspace for all. */
 static ls_status place(ls_segments *s, size_t max_batch) {
     if (s->count == 1) return ls_frame_place(s->list[0].frame, NULL, NULL);
-    size_t arena = largest_arena(s), nbytes = arena, workspace = 0;
+    size_t nbytes = plan_arena(s->list, s->count, max_batch), workspace = 0;
     for (int i = 0; i < s->count; i++) {
         size_t needed = ls_frame_workspace_nbytes(s->list[i].frame);
         if (needed > workspace) workspace = needed;
-        if (i > 0) nbytes += ls_frame_aligned(max_batch * s->list[i].input_nbytes_per_sample);
     }
     ls_status status = ls_device_alloc(s->device, LS_MEMORY_ACTIVATION, nbytes, "activations", (void **)&s->arena);
     if (status == LS_OK && workspace > 0)
         status = ls_device_alloc(s->device, LS_MEMORY_WORKSPACE, workspace, "products", &s->workspace);
-    char *kept = s->arena + arena;
-    for (int i = 0; status == LS_OK && i < s->count; i++) {
-        if (i > 0) {
-            s->list[i].input = kept;
-            kept += ls_frame_aligned(max_batch * s->list[i].input_nbytes_per_sample);
-        }
+    for (int i = 0; status == LS_OK && i < s->count; i++)
         status = ls_frame_place(s->list[i].frame, s->arena, s->workspace);
-    }
     return status;
 }
 
@@ -122,12 +120,15 @@ ls_status ls_segments_sync_batchnorm(ls_segments *s, ls_comm *group) {
 
 /* --- passes --------------------------------------------------------------------------------------------------------- */
 
-static const void *input_of(const ls_segments *s, int i) { return i > 0 ? s->list[i].input : s->x; }
+/* Where the kept input of segment i > 0 lies, or the gradient of it. */
+static void *kept(const ls_segments *s, int i) { return s->arena + s->list[i].input_offset; }
 
-/* Into what is kept in front of segment i: its input, or the gradient of that. */
+static const void *input_of(const ls_segments *s, int i) { return i > 0 ? kept(s, i) : s->x; }
+
+/* Copies the input of segment i > 0, or the gradient of it, to its place. */
 static void keep(const ls_segments *s, int i, const void *value) {
     if (s->batch == 0) return;
-    ls_copy(ls_device_stream(s->device, LS_STREAM_COMPUTE), s->list[i].input, value,
+    ls_copy(ls_device_stream(s->device, LS_STREAM_COMPUTE), kept(s, i), value,
             s->batch * s->list[i].input_nbytes_per_sample);
 }
 
@@ -151,8 +152,8 @@ void ls_segments_backward(ls_segments *s, ls_parameters *parameters, const struc
             (void)ls_frame_forward(frame, parameters, hooks, input_of(s, i), s->batch, LS_RECOMPUTING);
         const void *dx = ls_frame_backward(frame, parameters, hooks, dy, accumulate);
         if (i == 0) return;
-        keep(s, i, dx); /* the next segment's forward needs the arena */
-        dy = s->list[i].input;
+        keep(s, i, dx); /* the next segment's forward needs the frames' memory */
+        dy = kept(s, i);
     }
 }
 

@@ -23,7 +23,7 @@ struct kept {
 
 /* What one rank brings along, and what it saw of each step. */
 struct seen {
-    void *x[MOST_STEPS]; /* in the model's precision: `rows` samples and no more */
+    void *x[MOST_STEPS]; /* in the model's precision */
     float *dy[MOST_STEPS];
     const char *output[MOST_STEPS]; /* "values", or "nothing": NULL */
     float *y[MOST_STEPS], *gradients[MOST_STEPS];

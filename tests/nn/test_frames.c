@@ -1,15 +1,13 @@
-/* Frames beside a model's own: two micro-batches in flight, and activations that are dropped and made again, each with the bits
- * of the model's. */
+/* Frames beside a model's own: two micro-batches in flight, with the bits of the model's; hooks at blocks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/nn/frame.h"
 #include "kernels/kernels.h"
 #include "tests/base/test.h"
-#include "tests/device/modes.h"
 #include "tests/nn/models.h"
 
-enum { BATCH = 6, MOST_FRAMES = 20 };
+enum { BATCH = 6 };
 
 static const struct ls_hooks no_hooks;
 
@@ -183,113 +181,4 @@ TEST(parameters_may_come_when_their_block_is_entered) {
         expect_visited("mlp:20,30,30,3", half ? LS_BF16 : LS_FP32);
         expect_visited("convnet", half ? LS_BF16 : LS_FP32);
     }
-}
-
-/* --- dropped and made again ------------------------------------------------------------------------------------------ */
-
-/* Every few blocks in a frame of their own, all in the same memory; what is kept is each one's input. */
-struct recompute {
-    ls_frame *frames[MOST_FRAMES];
-    float *inputs[MOST_FRAMES]; /* of frame f > 0 */
-    size_t nbytes[MOST_FRAMES]; /* of that input */
-    void *arena;
-    int count;
-};
-
-static void *alloc_activation(const struct bench *b, size_t nbytes) {
-    void *memory;
-    assert_int_equal(ls_device_alloc(b->device, LS_MEMORY_ACTIVATION, nbytes, "kept", &memory), LS_OK);
-    return memory;
-}
-
-static struct recompute recompute_open(const struct bench *b, int every) {
-    const ls_network *network = ls_model_network(b->model);
-    struct recompute r = {0};
-    size_t largest = 0;
-    for (int first = 0, end = ls_network_blocks(network).end; first < end; first += every, r.count++) {
-        struct ls_blocks blocks = {first, first + every < end ? first + every : end};
-        ls_frame **frame = &r.frames[r.count];
-        assert_int_equal(ls_frame_create(frame, b->device, network, LS_FP32, blocks, BATCH), LS_OK);
-        if (ls_frame_nbytes(*frame) > largest) largest = ls_frame_nbytes(*frame);
-        r.nbytes[r.count] = BATCH * ls_shape_count(ls_network_block_input(network, first)) * sizeof(float);
-        if (first > 0) r.inputs[r.count] = alloc_activation(b, r.nbytes[r.count]);
-    }
-    r.arena = alloc_activation(b, largest);
-    for (int f = 0; f < r.count; f++) assert_int_equal(ls_frame_place(r.frames[f], r.arena, NULL), LS_OK);
-    return r;
-}
-
-static void recompute_close(const struct bench *b, struct recompute *r) {
-    for (int i = 0; i < r->count; i++) {
-        ls_frame_destroy(r->frames[i]);
-        ls_device_free(b->device, r->inputs[i]);
-    }
-    ls_device_free(b->device, r->arena);
-}
-
-static const float *run(const struct bench *b, struct recompute *r, int f, ls_forward_kind kind) {
-    return ls_frame_forward(r->frames[f], ls_model_tensors(b->model), &no_hooks, f > 0 ? r->inputs[f] : b->x, BATCH,
-                            kind);
-}
-
-static void recompute_step(const struct bench *b, struct recompute *r) {
-    ls_stream *compute = ls_device_stream(b->device, LS_STREAM_COMPUTE);
-    for (int f = 0; f + 1 < r->count; f++)
-        ls_copy(compute, r->inputs[f + 1], run(b, r, f, LS_TRAINING), r->nbytes[f + 1]);
-    (void)run(b, r, r->count - 1, LS_TRAINING);
-    void *dy = b->dy;
-    for (int f = r->count - 1; f >= 0; f--) {
-        dy = ls_frame_backward(r->frames[f], ls_model_tensors(b->model), &no_hooks, dy, false);
-        if (f == 0) break;
-        /* it lies in the arena, where the frame before makes its own activations again */
-        ls_copy(compute, r->inputs[f], dy, r->nbytes[f]);
-        dy = r->inputs[f];
-        (void)run(b, r, f - 1, LS_RECOMPUTING);
-    }
-    assert_null(dy); /* nobody needs that of the data */
-}
-
-static size_t allocated(ls_device *device, ls_memory_category category) {
-    ls_memory_report report;
-    ls_device_memory(device, &report);
-    return category == LS_MEMORY_COUNT ? report.current_total_bytes : report.current_bytes[category];
-}
-
-static void expect_recomputed(ls_device *device, const char *description, int every) {
-    ls_device *plain = open_device(1);
-    struct bench a = bench_open(plain, description), b = bench_open(device, description);
-    (void)ls_model_forward(a.model, a.x, BATCH, true);
-    ls_model_backward(a.model, a.dy, false);
-
-    size_t before = allocated(device, LS_MEMORY_ACTIVATION);
-    struct recompute r = recompute_open(&b, every);
-    assert_true(allocated(device, LS_MEMORY_ACTIVATION) - before < allocated(plain, LS_MEMORY_ACTIVATION));
-    size_t begun = allocated(device, LS_MEMORY_COUNT);
-    recompute_step(&b, &r);
-    assert_int_equal(allocated(device, LS_MEMORY_COUNT), begun);
-    expect_equal(&a, &b);
-
-    recompute_close(&b, &r);
-    bench_close(&a);
-    bench_close(&b);
-    close_empty_device(plain);
-}
-
-TEST(dropped_activations_come_back_with_the_same_bits) {
-    for (int seed = 0; seed < 100; seed++) {
-        char mode[32];
-        snprintf(mode, sizeof mode, "shuffle:%d", seed);
-        struct devices devices = open_devices(mode);
-        if (seed % 2)
-            expect_recomputed(devices.device[0], "convnet", 1);
-        else
-            expect_recomputed(devices.device[0], "mlp:20,64,64,64,64,64,64,64,64,3", 3);
-        close_devices(&devices);
-    }
-}
-
-TEST(activations_of_deep_can_be_dropped) {
-    ls_device *device = open_device(0);
-    expect_recomputed(device, "deep", 4);
-    close_empty_device(device);
 }

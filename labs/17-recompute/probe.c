@@ -123,7 +123,7 @@ static void see_kept(probe *p, struct run *run) {
         probe_see_count(p, probe_name(p, "segments run in forward %d", s), (uint64_t)seen->kept_count[s]);
         for (int i = 0; i < seen->kept_count[s]; i++)
             if (seen->kept[s][i].values)
-                probe_see_floats(p, probe_name(p, "input of segment %d, read behind forward %d", i, s),
+                probe_see_floats(p, probe_name(p, "input of segment %d, read after forward %d", i, s),
                                  seen->kept[s][i].values, seen->kept[s][i].count);
     }
 }
@@ -147,7 +147,7 @@ static void see_gradients(probe *p, struct run *run) {
         struct seen *seen = &run->rank[0];
         probe_see_wholes(p, probe_name(p, "parameters in the order of their gradients, step %d", s), seen->ready[s],
                          seen->ready_count[s]);
-        probe_see_floats(p, probe_name(p, "gradients behind step %d, of %zu samples", s, run->rows[s][0]),
+        probe_see_floats(p, probe_name(p, "gradients after step %d, of %zu samples", s, run->rows[s][0]),
                          seen->gradients[s], seen->gradient_count);
     }
 }
@@ -170,12 +170,12 @@ static void see_statistics(probe *p, struct run *run) {
     for (int s = 0; s < run->steps; s++) {
         struct seen *seen = &run->rank[0];
         const char *name = run->evaluates[s] ? "evaluation" : "step";
-        probe_see_wholes(p, probe_name(p, "batches tracked behind forward of %s %d", name, s), seen->tracked_before[s],
+        probe_see_wholes(p, probe_name(p, "batches tracked after forward of %s %d", name, s), seen->tracked_before[s],
                          seen->norm_count);
-        probe_see_floats(p, probe_name(p, "running statistics behind forward of %s %d", name, s), seen->before[s],
+        probe_see_floats(p, probe_name(p, "running statistics after forward of %s %d", name, s), seen->before[s],
                          seen->buffer_count);
-        probe_see_wholes(p, probe_name(p, "batches tracked behind %s %d", name, s), seen->tracked[s], seen->norm_count);
-        probe_see_floats(p, probe_name(p, "running statistics behind %s %d", name, s), seen->buffers[s],
+        probe_see_wholes(p, probe_name(p, "batches tracked after %s %d", name, s), seen->tracked[s], seen->norm_count);
+        probe_see_floats(p, probe_name(p, "running statistics after %s %d", name, s), seen->buffers[s],
                          seen->buffer_count);
     }
 }
@@ -216,10 +216,10 @@ static void see_ranks(probe *p, struct run *run) {
         struct seen *seen = &run->rank[r];
         for (int s = 0; seen->status == LS_OK && s < run->steps; s++) {
             probe_see_count(p, probe_name(p, "collectives of rank %d so far, step %d", r, s), seen->collectives[s]);
-            probe_see_floats(
-                p, probe_name(p, "gradients of rank %d behind step %d, of %zu samples", r, s, run->rows[s][r]),
-                seen->gradients[s], seen->gradient_count);
-            probe_see_floats(p, probe_name(p, "running statistics of rank %d behind step %d", r, s), seen->buffers[s],
+            probe_see_floats(p,
+                             probe_name(p, "gradients of rank %d after step %d, of %zu samples", r, s, run->rows[s][r]),
+                             seen->gradients[s], seen->gradient_count);
+            probe_see_floats(p, probe_name(p, "running statistics of rank %d after step %d", r, s), seen->buffers[s],
                              seen->buffer_count);
         }
     }

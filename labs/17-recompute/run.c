@@ -1,5 +1,5 @@
-/* run — a model as the product makes one, whose segments are the student's. The probe is linked with --wrap: what a frame is
- * given in the first pass is noted here. */
+/* run — the product's model on the student's segments. The probe is linked with --wrap, to note the inputs passed to frames in
+ * the first forward. */
 #include "labs/17-recompute/run.h"
 
 #include <stdio.h>
@@ -50,9 +50,9 @@ ls_network *net_create(probe *p, enum net net) {
     return network;
 }
 
-/* --- what is kept --------------------------------------------------------------------------------------------------- */
+/* --- kept inputs --------------------------------------------------------------------------------------------------- */
 
-/* The inputs that frames were given since noting began. */
+/* Inputs passed to frames since noting began. */
 static struct {
     bool on;
     int count;
@@ -97,7 +97,7 @@ static void read_kept(struct seen *seen, int step) {
     seen->kept_count[step] = noted.count;
 }
 
-/* --- what hooks hear ------------------------------------------------------------------------------------------------ */
+/* --- hooks ------------------------------------------------------------------------------------------------------ */
 
 struct listener {
     struct seen *seen;
@@ -138,7 +138,7 @@ static float *copy_buffers(ls_model *model, struct seen *seen, int64_t *tracked)
     return copy_floats(state + parameters, seen->buffer_count);
 }
 
-/* Nothing is waited for between the passes unless somebody looks there: at what is kept, or at the buffers. */
+/* Waits between the passes only if kept inputs or buffers are read there. */
 static ls_status run_step(ls_model *model, struct listener *l, const struct run *run, int rank) {
     struct seen *seen = l->seen;
     const int s = l->step;
@@ -198,7 +198,7 @@ static ls_status run_rank(crew_rank *c) {
 
 /* --- around it ------------------------------------------------------------------------------------------------------ */
 
-/* Whoever takes dy for the gradient of a larger output reads wrong values, and does not crash. */
+/* Code that takes dy for the gradient of a larger output reads wrong values and does not crash. */
 enum { SPARE = 1024 };
 
 static void *draw(probe *p, ls_dtype dtype, size_t count) {

@@ -1,4 +1,4 @@
-/* Models in segments on one device, or on each of some ranks; and what is seen of their passes. */
+/* Models in segments, on one device or on several ranks, and a record of their passes. */
 #ifndef LABS_17_RECOMPUTE_RUN_H
 #define LABS_17_RECOMPUTE_RUN_H
 
@@ -15,19 +15,19 @@ int net_blocks(enum net net);
 /* Asks for memory, and ends the probe where there is none. */
 ls_network *net_create(probe *p, enum net net);
 
-/* An input as segment i was given it in the first pass, read when the forward was over. */
+/* The input of one segment, read after the forward. */
 struct kept {
     float *values; /* halves as numbers */
     size_t count;
 };
 
-/* What one rank brings along, and what it saw of each step. */
+/* A rank's inputs, and its record of each step. */
 struct seen {
     void *x[MOST_STEPS]; /* in the model's precision */
     float *dy[MOST_STEPS];
     const char *output[MOST_STEPS]; /* "values", or "nothing": NULL */
     float *y[MOST_STEPS], *gradients[MOST_STEPS];
-    float *before[MOST_STEPS], *buffers[MOST_STEPS]; /* batch norm's, behind forward and behind backward */
+    float *before[MOST_STEPS], *buffers[MOST_STEPS]; /* batch norm's, after forward and after backward */
     int64_t tracked_before[MOST_STEPS][MOST_NORMS], tracked[MOST_STEPS][MOST_NORMS];
     struct kept kept[MOST_STEPS][MOST_SEGMENTS];
     int kept_count[MOST_STEPS];
@@ -49,14 +49,14 @@ struct run {
     bool accumulates[MOST_STEPS]; /* that step's gradients are added to those before */
     bool evaluates[MOST_STEPS];   /* forward only, for evaluation */
     bool forward_only;
-    bool listens; /* hears of each block that is entered */
+    bool listens; /* records each block that is entered */
     bool syncs;   /* batch norm over all ranks */
-    bool keeps;   /* reads what is kept; one rank only */
+    bool keeps;   /* records kept inputs; one rank only */
     struct seen rank[MOST_RANKS];
 };
 
-/* Draws values and runs the steps on each rank. A failure is in a rank's status; what cannot be set up ends the probe.
- * run_release frees what was drawn and seen. */
+/* Draws inputs and runs the steps on each rank. A failure is in the rank's status; a failed setup ends the probe.
+ * run_release frees inputs and records. */
 void run_all(probe *p, struct run *run);
 void run_release(struct run *run);
 

@@ -60,7 +60,7 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
 
 void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
-    r->clock->bytes[LS_PHASE_ALL_REDUCE] += bucket->count * ls_dtype_nbytes(r->options.compress);
+    r->clock->bytes[r->options.phase] += bucket->count * ls_dtype_nbytes(r->options.compress);
     if (bucket->half)
         average_compressed(r, bucket);
     else
@@ -157,7 +157,10 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->comm_stream = ls_device_stream(r->device, LS_STREAM_COMM);
     r->clock = clock;
     r->options = *options;
-    if (!options->reduce) r->options.reduce = ls_comm_all_reduce;
+    if (!options->reduce) {
+        r->options.reduce = ls_comm_all_reduce;
+        r->options.phase = LS_PHASE_ALL_REDUCE;
+    }
     r->buckets_stay = options->find_unused || options->sliced;
     r->slot_unit = ls_aligned_floats(1) * (options->sliced ? (size_t)ls_comm_world_size(comm) : 1);
     r->parameter_count = ls_model_parameter_count(model);

@@ -24,11 +24,13 @@ typedef struct ddp_reducer_options {
     bool overlap;           /* false: all-reduces come behind the whole backward */
     bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
     ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
-    /* of a full bucket; NULL: ls_comm_all_reduce. One that averages the rank's own slice only needs `sliced`, and an update
-     * of slices (tests/ddp_procs/test_zero_toy.c), which ddp_create has not */
+    /* of a full bucket, and the phase that it is; NULL: ls_comm_all_reduce. One that averages the rank's own slice only needs
+     * `sliced`, and an update of slices (sharded.c) */
     ddp_reduce_fn reduce;
-    /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, and keep their places
-     * from the start (buckets are cut from the order of definition, as with find_unused) */
+    ls_phase phase;
+    /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, as by
+     * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
+     * find_unused) */
     bool sliced;
 } ddp_reducer_options;
 

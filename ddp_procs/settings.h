@@ -16,6 +16,7 @@ typedef struct ddp_settings {
     double bucket_cap_mb;
     int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
     bool overlap, find_unused;
+    int shard_state;               /* the stage of ZeRO; 0: every rank has all */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
     bool debug_ranks;

@@ -182,11 +182,11 @@ static void meet_once_more(struct session *session, ddp_settings *s) {
 
 /* By --shard-state. */
 static ls_status (*const creates[])(ls_parallel **out, ls_model *model,
-                                    const ddp_options *options) = {ddp_create, ddp_create_zero1};
+                                    const ddp_options *options) = {ddp_create, ddp_create_zero1, ddp_create_zero2};
 
 static ls_status build(struct session *session, ddp_settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status == LS_OK) status = ddp_settings_check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check(s);
     if (status != LS_OK) meet_once_more(session, s);
     if (status == LS_OK) status = find_ranks(session, s);
     if (status != LS_OK) return status;
@@ -257,7 +257,7 @@ static ls_status run_rank(ddp_settings *settings, const char *program) {
 static ls_status check_before_spawn(ddp_settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
-    if (status == LS_OK) status = ddp_settings_check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check(s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
     if (status == LS_OK) {

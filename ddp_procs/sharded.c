@@ -15,34 +15,25 @@
  *           gradients is the root of the ranks' square sums, added in another order than one rank would
  *   fails : an update before its sum, or a forward before the gather, is a race: the events bucket reduced, parameters updated,
  *           parameters gathered. A rank that dies is missed in either collective, as in DDP's */
-#include "ddp_procs/sharded.h"
-
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "ddp_procs/ddp.h"
-#include "ddp_procs/reducer_internal.h"
-
-struct sharded {
-    struct ddp ddp;     /* first: ops receive a pointer to it */
-    float **parameters; /* where those of each bucket begin */
-    ls_event *updated, *gathered;
-};
-
-static size_t slice_of(const struct ddp *ddp, size_t count) { return count / (size_t)ls_comm_world_size(ddp->comm); }
+#include "ddp_procs/sharded_internal.h"
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
 
 /* For the reducer: of a full bucket each rank gets the sum of its own slice, in place. */
-static ls_status reduce_scatter(ls_comm *comm, ls_stream *stream, void *bucket, size_t count, ls_dtype dtype,
-                                ls_reduce_op op) {
-    size_t slice = count / (size_t)ls_comm_world_size(comm);
-    char *own = (char *)bucket + (size_t)ls_comm_rank(comm) * slice * ls_dtype_nbytes(dtype);
-    return ls_comm_reduce_scatter(comm, stream, bucket, own, slice, dtype, op);
+static ls_status reduce_scatter(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
+                                ls_dtype dtype) {
+    const struct sharded *s = context;
+    (void)bucket;
+    void *own = (char *)values + slice_begin(s, count) * ls_dtype_nbytes(dtype);
+    return ls_comm_reduce_scatter(s->ddp.comm, stream, values, own, slice_of(s, count), dtype, LS_REDUCE_SUM);
 }
 
-static ls_status reduce(ls_parallel *p) {
+ls_status ddp_sharded_reduce(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_REDUCE);
+    sharded_of(p)->adds = true;
     return ddp_reducer_finish(ddp_of(p)->reducer);
 }
 
@@ -53,51 +44,65 @@ static void gather(struct sharded *s) {
     ls_event_record(s->updated, ddp->compute);
     ls_stream_wait_event(ddp->comm_stream, s->updated);
     for (size_t b = 0; b < r->bucket_count; b++) {
-        size_t slice = slice_of(ddp, r->buckets[b].count);
-        const float *own = s->parameters[b] + (size_t)ddp->base.rank * slice;
-        ls_device_fail(r->device,
-                       ls_comm_all_gather(ddp->comm, ddp->comm_stream, own, s->parameters[b], slice, LS_FP32));
-        ddp->base.clocks->bytes[LS_PHASE_GATHER] += r->buckets[b].count * sizeof(float);
+        size_t count = r->buckets[b].count;
+        float *all = s->parameters[b];
+        ls_device_fail(r->device, ls_comm_all_gather(ddp->comm, ddp->comm_stream, all + slice_begin(s, count), all,
+                                                     slice_of(s, count), LS_FP32));
+        ddp->base.clocks->bytes[LS_PHASE_GATHER] += count * sizeof(float);
     }
     ls_event_record(s->gathered, ddp->comm_stream);
     ls_stream_wait_event(ddp->compute, s->gathered);
 }
 
 static ls_status apply(ls_parallel *p) {
-    struct ddp *ddp = ddp_of(p);
+    struct sharded *s = sharded_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_parallel_update(p, ddp_reducer_unused(ddp->reducer));
+    ls_status status = ls_parallel_update(p, ddp_reducer_unused(s->ddp.reducer));
+    s->adds = false;
     ls_phase_enter(p->clocks, LS_PHASE_GATHER);
-    if (status == LS_OK) gather((struct sharded *)ddp);
+    if (status == LS_OK) gather(s);
+    if (status == LS_OK && s->ddp.compare_each_step) status = ddp_compare_state(&s->ddp, s->ddp.sync_bn != NULL);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
-    return status == LS_OK && ddp->compare_each_step ? ddp_compare_state(ddp, ddp->sync_bn != NULL) : status;
+    return status;
 }
 
-/* --- what is asked of the mode ------------------------------------------------------------------------------------ */
-
+/* In stage 2 each micro-batch's gradients travel. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const struct ddp *ddp = (const struct ddp *)p;
-    (void)size, (void)local;
+    const ddp_reducer *r = ddp->reducer;
+    (void)local;
     bytes[LS_PHASE_BROADCAST] = ddp->buffer_count * sizeof(float);
-    bytes[LS_PHASE_REDUCE] = ddp_reducer_sent_nbytes(ddp->reducer);
-    bytes[LS_PHASE_GATHER] = ddp->reducer->memory_nbytes;
+    bytes[LS_PHASE_REDUCE] = ddp_reducer_sent_nbytes(r);
+    if (p->mode == &ddp_zero2_mode) bytes[LS_PHASE_REDUCE] *= (uint64_t)size.micro_batches;
+    for (size_t b = 0; b < r->bucket_count; b++) bytes[LS_PHASE_GATHER] += r->buckets[b].count * sizeof(float);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* --- who owns what ------------------------------------------------------------------------------------------------- */
+
+/* Where the parameters of each bucket begin. */
+static ls_status find_parameters(struct sharded *s) {
+    const ddp_reducer *r = s->ddp.reducer;
+    s->parameters = calloc(r->bucket_count + 1, sizeof *s->parameters);
+    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the places of parameters");
+    for (size_t p = r->parameter_count; p > 0; p--) /* the first of a bucket is noted last */
+        s->parameters[r->bucket_of[p - 1]] = ls_model_parameter(r->model, p - 1)->data;
+    return LS_OK;
+}
 
 /* What of parameter p lies in the rank's slice of its bucket, perhaps nothing. */
 static ls_optimizer_range find_own(const struct sharded *s, size_t p) {
     const ddp_reducer *r = s->ddp.reducer;
     const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
-    size_t bucket = r->bucket_of[p], slice = slice_of(&s->ddp, r->buckets[bucket].count);
-    size_t begin = slice * (size_t)s->ddp.base.rank, end = begin + slice;                /* in the bucket */
-    size_t at = (size_t)(tensor->data - s->parameters[bucket]), to = at + tensor->count; /* there, too */
-    if (begin < at) begin = at;
-    if (end > to) end = to;
+    size_t bucket = r->bucket_of[p], floats = r->buckets[bucket].count;
+    size_t slice = slice_begin(s, floats), begin = slice, end = slice + slice_of(s, floats); /* in the bucket */
+    size_t at = (size_t)(tensor->data - s->parameters[bucket]), behind = at + tensor->count; /* there, too */
     ls_optimizer_range own = {.tensor = tensor};
+    if (begin < at) begin = at;
+    if (end > behind) end = behind;
     if (begin >= end) return own;
     own.first = begin - at;
     own.count = end - begin;
+    if (s->shard) own.gradient = s->shard + s->turns[bucket].begin + (begin - slice);
     return own;
 }
 
@@ -113,37 +118,40 @@ static ls_status create_optimizer(struct sharded *s, const ddp_options *options)
     return status;
 }
 
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
 static ls_status create_update(struct ddp *ddp, const ddp_options *options) {
-    struct sharded *s = (struct sharded *)ddp;
     ls_parallel *p = &ddp->base;
+    struct sharded *s = sharded_of(p);
+    bool gradients = p->mode == &ddp_zero2_mode;
     ddp_reducer_options reducer = options->reducer;
     reducer.reduce = reduce_scatter;
     reducer.phase = LS_PHASE_REDUCE;
     reducer.sliced = true;
+    reducer.context = s;
+    if (gradients) ddp_shard_gradients(&reducer);
     ls_status status = ls_event_create(&s->updated, "parameters updated");
     if (status == LS_OK) status = ls_event_create(&s->gathered, "parameters gathered");
     if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &reducer);
-    if (status != LS_OK) return status;
-    s->parameters = calloc(ddp->reducer->bucket_count + 1, sizeof *s->parameters);
-    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the places of parameters");
-    for (size_t i = ls_model_parameter_count(p->model); i > 0; i--) /* the first of a bucket is the last to be noted */
-        s->parameters[ddp->reducer->bucket_of[i - 1]] = ls_model_parameter(p->model, i - 1)->data;
-    return create_optimizer(s, options);
+    if (status == LS_OK && gradients) status = ddp_alloc_shard(s);
+    if (status == LS_OK) status = find_parameters(s);
+    return status == LS_OK ? create_optimizer(s, options) : status;
 }
 
 static void destroy(ls_parallel *p) {
-    struct sharded *s = (struct sharded *)p;
+    struct sharded *s = sharded_of(p);
     (void)ls_device_synchronize(p->devices[0]);
     ls_event_destroy(s->updated);
     ls_event_destroy(s->gathered);
     free(s->parameters);
+    ddp_free_shard(s);
     ddp_destroy(p);
 }
 
 static const struct ls_parallel_ops zero1_ops = {
     .prepare = ddp_prepare,
     .forward_backward = ddp_forward_backward,
-    .reduce = reduce,
+    .reduce = ddp_sharded_reduce,
     .apply = apply,
     .abandon = ddp_abandon,
     .destroy = destroy,
@@ -160,10 +168,38 @@ const struct ls_mode ddp_zero1_mode = {
     .describe = ddp_describe,
 };
 
-ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options *options) {
-    static const struct ddp_kind kind = {&ddp_zero1_mode, sizeof(struct sharded), create_update};
-    *out = NULL;
+static const struct ls_parallel_ops zero2_ops = {
+    .prepare = ddp_prepare,
+    .forward_backward = ddp_sharded_forward_backward,
+    .reduce = ddp_sharded_reduce,
+    .apply = apply,
+    .abandon = ddp_abandon,
+    .destroy = destroy,
+};
+
+const struct ls_mode ddp_zero2_mode = {
+    .name = "DistributedDataParallel with ZeRO-2",
+    .option = "zero2",
+    .equals = "ddp",
+    .step = &zero2_ops,
+    .process = &ddp_process_ops,
+    .graph_obstacle = ddp_graph_obstacle,
+    .count_bytes = count_bytes,
+    .describe = ddp_describe,
+};
+
+static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {
+    const struct ddp_kind kind = {mode, sizeof(struct sharded), create_update};
     size_t unit = ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm);
+    *out = NULL;
     ls_status status = ls_parameters_widen_slots(ls_model_tensors(model), unit);
     return status == LS_OK ? ddp_create_as(out, &kind, model, options) : status;
+}
+
+ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return create(out, &ddp_zero1_mode, model, options);
+}
+
+ls_status ddp_create_zero2(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return create(out, &ddp_zero2_mode, model, options);
 }

@@ -29,7 +29,8 @@ struct plan {
     ls_dtype precision;         /* with LS_FP16 the loss is scaled */
     size_t samples;             /* 0: data/digits, in file order, whole batches only; else so many random samples */
     bool strided;               /* DDP: DistributedSampler's shards rather than DataParallel's chunks */
-    const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for seed 0 */
+    const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for the seed */
+    uint64_t seed;              /* rank r has seed + r */
     size_t first_step;          /* the first batch of the data to be used */
     ls_optimizer_options optimizer;
     const char *streams; /* LS_CPU_STREAMS; NULL: inline. With GPUs CUDA_ON_CPU_STREAMS; NULL: eager */

@@ -50,7 +50,7 @@ static ls_status open_model(struct session *s, const struct plan *plan) {
     if (status != LS_OK) return status;
     bool stored = plan->stored && s->rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
-    return ls_model_init(s->model, (uint64_t)s->rank);
+    return ls_model_init(s->model, plan->seed + (uint64_t)s->rank);
 }
 
 static ls_status open_single(struct session *s, const struct plan *plan, ls_comm *comm) {

@@ -46,8 +46,8 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "reduce buckets while the backward pass still runs"},
         {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
          .limits = LS_BETWEEN(0, 2),
-         .help = "ZeRO: each rank keeps 1/N only of what all would hold alike; 1: of the optimizer's state; 2: and of the "
-                 "gradients (with --accumulate each micro-batch's travel)", .empty = "all of it on every rank"},
+         .help = "ZeRO: of what all ranks would hold alike, each keeps 1/N; 0: of nothing; 1: of the optimizer's state; 2: of "
+                 "the gradients, too (with --accumulate each micro-batch's travel)"},
         {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
          .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,

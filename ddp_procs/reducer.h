@@ -30,7 +30,7 @@ typedef struct ddp_reducer_options {
     bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
     ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
     /* of a full bucket; NULL: ls_comm_all_reduce. One that sums the rank's own slice only needs `sliced`, and an update of
-     * slices (sharded.c). The phase that it is counts it */
+     * slices (sharded.c). Its bytes count in `phase` */
     ddp_reduce_fn reduce;
     ls_phase phase;
     ddp_place_fn place; /* NULL: one behind the other; others are for buckets that stay (sharded_gradients.c) */

@@ -18,9 +18,9 @@ static void launch(ddp_reducer *r, struct bucket *bucket) {
     ls_event_record(bucket->reduced, r->comm_stream);
 }
 
-/* Launches every bucket whose turn it is. The host's time for that counts as all-reduce, or what takes its place. */
+/* Launches every bucket whose turn it is. The host's time for that counts as all-reduce. */
 static void launch_ready(ddp_reducer *r) {
-    ls_phase before = ls_phase_enter(r->clock, r->options.phase);
+    ls_phase before = ls_phase_enter(r->clock, LS_PHASE_ALL_REDUCE);
     while (r->launched < r->bucket_count && r->buckets[r->launched].pending_count == 0) {
         launch(r, &r->buckets[r->launched++]);
     }

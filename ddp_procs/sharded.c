@@ -25,8 +25,9 @@
 /* For the reducer: of a full bucket each rank gets the sum of its own slice, in place. */
 static ls_status reduce_scatter(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                 ls_dtype dtype) {
-    const struct sharded *s = context;
+    struct sharded *s = context;
     (void)bucket;
+    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE); /* until the reducer goes on with what it was at */
     void *own = (char *)values + slice_begin(s, count) * ls_dtype_nbytes(dtype);
     return ls_comm_reduce_scatter(s->ddp.comm, stream, values, own, slice_of(s, count), dtype, LS_REDUCE_SUM);
 }

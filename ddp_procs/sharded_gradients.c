@@ -25,9 +25,8 @@
 /* --- planning ------------------------------------------------------------------------------------------------------ */
 
 struct buffer {
-    size_t count; /* floats: of its largest bucket */
-    size_t at, bucket;
-    bool is_free;
+    size_t count;      /* floats: of its largest bucket */
+    size_t at, bucket; /* the bucket that had it last */
 };
 
 /* A backward that is gone through. */
@@ -40,11 +39,11 @@ struct rehearsal {
     size_t buffer_count;
 };
 
-/* That has been free for longest, and since before the last launch; none: a new one. */
+/* Whose bucket was launched first, and before the one that was launched last; none: a new one. */
 static struct buffer *take_buffer(struct rehearsal *r) {
     struct buffer *found = NULL;
     for (struct buffer *b = r->buffers; b < r->buffers + r->buffer_count; b++)
-        if (b->is_free && b->bucket + 1 < r->launched && (!found || b->bucket < found->bucket)) found = b;
+        if (b->bucket + 1 < r->launched && (!found || b->bucket < found->bucket)) found = b;
     return found ? found : &r->buffers[r->buffer_count++];
 }
 
@@ -56,13 +55,11 @@ static void begin_bucket(struct rehearsal *r, size_t bucket) {
     r->turns[bucket].before = buffer->count > 0 ? buffer->bucket : bucket;
     if (buffer->count < r->buckets[bucket].count) buffer->count = r->buckets[bucket].count;
     buffer->bucket = bucket;
-    buffer->is_free = false;
 }
 
 static void complete_gradient(struct rehearsal *r, size_t bucket) {
     r->pending[bucket]--;
-    for (; r->launched < r->bucket_count && r->pending[r->launched] == 0; r->launched++)
-        r->buffers[r->buffer_of[r->launched] - 1].is_free = true;
+    while (r->launched < r->bucket_count && r->pending[r->launched] == 0) r->launched++;
 }
 
 static void rehearse(struct rehearsal *r, const ls_network *network, const size_t *bucket_of) {
@@ -114,6 +111,7 @@ static ls_status reduce_to_shard(void *context, size_t bucket, ls_stream *stream
     float *to = s->shard + s->turns[bucket].begin, *wide = s->ddp.reducer->buckets[bucket].data + begin;
     char *own = (char *)values + begin * ls_dtype_nbytes(dtype);
     bool at_once = dtype == LS_FP32 && !s->adds;
+    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE);
     ls_status status =
         ls_comm_reduce_scatter(s->ddp.comm, stream, values, at_once ? (void *)to : own, slice, dtype, LS_REDUCE_SUM);
     if (dtype != LS_FP32) ls_cast(stream, LS_FP32, s->adds ? wide : to, dtype, own, slice);

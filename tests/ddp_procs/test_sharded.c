@@ -123,6 +123,26 @@ TEST(batch_norm_and_dropped_activations_change_nothing) {
         }
 }
 
+TEST(gradients_may_travel_as_halves) {
+    for (int compress = LS_FP16; compress <= LS_BF16; compress++)
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            struct plan plan = small;
+            plan.compress = (ls_dtype)compress;
+            plan.optimizer = momentum();
+            expect_both(plan, ranks);
+            plan.accumulate = 2;
+            expect_ddps(plan, MODE_ZERO1, ranks);
+        }
+}
+
+TEST(a_parameter_that_nobody_uses_is_left_alone) {
+    struct plan plan = small;
+    plan.model = "branched";
+    plan.find_unused = true;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAMW);
+    for (int ranks = 1; ranks <= 3; ranks++) expect_ddps(plan, MODE_ZERO1, ranks);
+}
+
 /* The reducer's order, and backward's, is not that of the parameters. */
 TEST(shared_parameters_keep_their_bucket_for_longer) {
     ls_network *network = residual_network();

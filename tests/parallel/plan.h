@@ -46,6 +46,7 @@ struct plan {
     bool no_overlap;
     ddp_join_options join;
     bool find_unused, compare_each_step;
+    ls_dtype compress;             /* what gradients travel as */
     ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
     const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };

@@ -73,15 +73,17 @@ static ls_status open_dp(struct session *s, const struct plan *plan, ls_comm *co
 
 static ddp_options options_of(const struct plan *plan, ls_comm *comm) {
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
-    return (ddp_options){
-        .comm = comm,
-        .sync_bn = plan->sync_bn ? plan->sync_group : NULL,
-        .shards = plan->sync_group,
-        .max_batch = max_batch(plan),
-        .optimizer = optimizer_of(plan),
-        .join = plan->join,
-        .compare_each_step = plan->compare_each_step,
-        .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap, .find_unused = plan->find_unused}};
+    return (ddp_options){.comm = comm,
+                         .sync_bn = plan->sync_bn ? plan->sync_group : NULL,
+                         .shards = plan->sync_group,
+                         .max_batch = max_batch(plan),
+                         .optimizer = optimizer_of(plan),
+                         .join = plan->join,
+                         .compare_each_step = plan->compare_each_step,
+                         .reducer = {.bucket_cap_mb = cap,
+                                     .overlap = !plan->no_overlap,
+                                     .find_unused = plan->find_unused,
+                                     .compress = plan->compress}};
 }
 
 static ls_status open_ddp(struct session *s, const struct plan *plan, ls_comm *comm) {

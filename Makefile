@@ -210,12 +210,12 @@ else
 all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
 	@$(end_of_line)
 
-# Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (5), which they enter when they
-# are linked, or at the end if they were there already. make's own output goes around it (6).
+# Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they
+# are linked, or at the end if they were there already. make's own output goes around it (8). Lower numbers are make's own, for its jobs.
 # What else is asked for (make all test) is made before: two makes that make one library disturb each other.
 test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each program under a deadline [ROOMS='comm data', TESTS='test_steps test_comm': only those; V=1: a line for each program]
-	+@{ { $(MAKE) linked-tests COUNT_TO=5 5>&1 >&6 || echo build-failed; } | \
-	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 6>&-; } 6>&1
+	+@{ { $(MAKE) linked-tests COUNT_TO=9 9>&1 >&8 || echo build-failed; } | \
+	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1
 
 # What opens no plug-in does not wait for them.
 PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
@@ -224,11 +224,11 @@ OTHER_SRC  := $(filter tests/cuda/%,$(TEST_SRC)) $(filter-out $(PLAIN_SRC) tests
 in_turn     = $(filter-out x,$(subst @, ,$(join $(patsubst %.c,$(BUILD)/obj/%.o@,$(1)),x x x $(call programs_of,$(1)))))
 
 linked-tests: $(LIB) $(PROGRAMS) $(call in_turn,$(PLAIN_SRC)) $(if $(strip $(OTHER_SRC)),$(FAKES) $(call in_turn,$(OTHER_SRC)))
-	@printf '%s\n' $(filter-out $(NAMED),$(TESTS)) >&5
+	@printf '%s\n' $(filter-out $(NAMED),$(TESTS)) >&9
 
 ifneq ($(filter linked-tests,$(MAKECMDGOALS)),)
 NAMED      :=
-name_it     = @$(eval NAMED += $@)echo $@ >&5
+name_it     = @$(eval NAMED += $@)echo $@ >&9
 $(TESTS): | $(PROGRAMS)
 $(call programs_of,$(OTHER_SRC)): | $(FAKES)
 $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
@@ -450,5 +450,8 @@ $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
--include $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
--include $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
+DEPENDS    += $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
+DEPENDS    += $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
+-include $(DEPENDS)
+# The compiler makes them; without this make looks for a rule for each, which takes most of its time.
+$(DEPENDS): ;

@@ -78,8 +78,8 @@ $(BUILD)/obj/tests/cuda/%.o $(BUILD)/obj/tests/kernels/%.o: CPPFLAGS += -Itests/
 # What every test is linked with, put together once: each program then links in half the time. Debug information is
 # left to the test's own file, unless a sanitizer shows lines or TEST_STRIP is empty.
 TEST_STRIP ?= $(if $(SAN),,-Wl,-S)
-# gold, where it is there, links a test in a third of the time.
-TEST_LD    := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold))
+# gold, where it is there, links a test in a third of the time. Found out when the first test is linked.
+TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $(@D)
 	$(say)
@@ -89,7 +89,7 @@ define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_BASE) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $(TEST_LD) -Wl,--as-needed $$^ $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(TEST_LD) -Wl,--as-needed $$^ $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 	$$(name_it)
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))
@@ -109,5 +109,5 @@ $(BUILD)/fuzz_$(1): tests/fuzz/entry/entry.c $(FUZZ_OBJ) $(REPORT_OBJ) $(LIB)
 endef
 $(foreach name,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(name))))
 
--include $(patsubst %,$(BUILD)/obj/fake/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=) $(FAKE_SRC:=))
--include $(FUZZ_OBJ:.o=.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)
+DEPENDS += $(patsubst %,$(BUILD)/obj/fake/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=) $(FAKE_SRC:=))
+DEPENDS += $(FUZZ_OBJ:.o=.d) $(TEST_SRC:%.c=$(BUILD)/obj/%.d) $(TEST_LIB:%.c=$(BUILD)/obj/%.d)

@@ -16,23 +16,26 @@ clear=''
 
 # --- one program: run.sh --one FOLDER PROGRAM -------------------------------------------------------------------------
 
-# the number in cmocka's closing line "[  $1  ] N test(s)"
-count() { sed -n "s/^\[  *$1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$log" | tail -n 1; }
-
 # Whether it, or a program that it started, came to a lab's function that is missing, in a tree where that may be.
 is_unwritten() { [ -f labs/handout.mk ] && [ -s "$LS_TODO_LOG" ]; }
 
 # Says in one piece how it went, and leaves a line for the counts: passed failed skipped program seconds unwritten
 run_one() {
-    folder=$1 program=$2 name=$(basename "$2")
+    folder=$1 program=$2 name=${2##*/}
     log=$folder/$name.log
     export LS_TODO_LOG=$folder/$name.todo
-    start=$(date +%s.%N)
+    start=$(date +%s%N)
     timeout -k 10 "$deadline_s" "$program" >"$log" 2>&1 </dev/null
     status=$?
-    seconds=$(echo "$start $(date +%s.%N)" | awk '{ printf "%.1f", $2 - $1 }')
-    p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)
-    p=${p:-0} f=${f:-0} s=${s:-0}
+    tenths=$((($(date +%s%N) - start + 50000000) / 100000000))
+    seconds=$((tenths / 10)).$((tenths % 10))
+    # cmocka's closing lines: "[  PASSED  ] N test(s).", and the names of what it has skipped
+    read -r p f s <<-counted
+	$(awk -v name="$name" -v skips="$folder/skips" '
+	    /^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test\(s\)/ { count[$2] = $4 }
+	    /^\[  SKIPPED \] [^ ]+$/ && !seen[$4]++ { print name, $4 >>skips }
+	    END { print count["PASSED"] + 0, count["FAILED"] + 0, count["SKIPPED"] + 0 }' "$log")
+	counted
     verdict=ok said=''
     unwritten=0
     if { [ "$status" -ne 0 ] || [ "$f" -ne 0 ] || [ "$p" -eq 0 ]; } && is_unwritten; then
@@ -44,7 +47,6 @@ run_one() {
         [ "$f" -gt 0 ] || f=1 # died before it could count
         said=$(cat "$log")
     fi
-    sed -n 's/^\[  SKIPPED \] \([^ ]*\)$/\1/p' "$log" | sort -u | sed "s|^|$name |" >>"$folder/skips"
     [ "$verdict" = ok ] && [ -z "${V:-}" ] || printf '%s%s  %-28s %4d passed %s%6s s  %s\n' "$clear" "${said:+$said
 }" "$name" "$p" "$([ "$s" -gt 0 ] && echo "$s skipped")" "$seconds" "$verdict"
     echo "$p $f $s $program $seconds $unwritten" >>"$folder/counts"
@@ -80,14 +82,13 @@ progress() {
 
 # Two queues: the programs that mostly wait have a place of their own, so that no core is idle for them.
 mkfifo "$folder/working" "$folder/waiting"
+mostly_waiting=" $(tr '\n' ' ' <tests/mostly_waiting) "
 exec 7<&0 # a background job's own standard input is /dev/null
 while read -r program; do
     if [ "$program" = built-a-file ]; then
         echo >>"$folder/built"
-    elif grep -qxF "${program##*/}" tests/mostly_waiting; then
-        echo "$program" >&8
     else
-        echo "$program" >&9
+        case $mostly_waiting in *" ${program##*/} "*) echo "$program" >&8 ;; *) echo "$program" >&9 ;; esac
     fi
 done <&7 8>"$folder/waiting" 9>"$folder/working" &
 (

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
@@ -121,9 +122,13 @@ static void pin_thread(const ls_device *device) {
     if (!pin_by_topology(place, count)) ls_run_on_core(place, count);
 }
 
-/* hwloc writes to stderr what it does not find. It asks the environment whether it may, which must not be changed once
- * there are threads; whoever sets the variable still decides. */
-__attribute__((constructor)) static void silence_hwloc(void) { (void)setenv("HWLOC_HIDE_ERRORS", "2", 0); }
+/* hwloc writes to stderr what it does not find, and loads plug-ins for displays, OpenCL and PCI, which take longer than
+ * finding the cores. It asks the environment whether it may, which must not be changed once there are threads; whoever
+ * sets the variables still decides. */
+__attribute__((constructor)) static void restrain_hwloc(void) {
+    (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    (void)setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+}
 
 static ls_status cpu_bind_thread(const ls_device *device) {
     pin_thread(device);
@@ -136,12 +141,22 @@ static ls_status cpu_bind_thread(const ls_device *device) {
 
 /* --- memory and work --------------------------------------------------------------------------------------------- */
 
+/* Pages that are given back read as zeros when they are touched: whatever is never touched takes no memory. */
+static void clear(char *memory, size_t nbytes) {
+    enum { PAGE = 4096, FEW_PAGES = 16 * PAGE };
+    char *first = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE, *end = memory + nbytes;
+    char *last = end - (uintptr_t)end % PAGE;
+    if (nbytes < FEW_PAGES || madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) first = last = end;
+    memset(memory, 0, (size_t)(first - memory));
+    memset(last, 0, (size_t)(end - last));
+}
+
 static ls_status cpu_memory_alloc(ls_device *device, size_t nbytes, void **out) {
     (void)device;
     size_t rounded = nbytes > 0 ? (nbytes + 63) / 64 * 64 : 64;
     *out = rounded >= nbytes && rounded <= PTRDIFF_MAX ? aligned_alloc(64, rounded) : NULL; /* no object is larger */
     if (!*out) return LS_ERR_NO_MEMORY;
-    memset(*out, 0, rounded);
+    clear(*out, rounded);
     return LS_OK;
 }
 

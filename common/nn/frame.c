@@ -195,7 +195,12 @@ ls_status ls_frame_place(ls_frame *frame, void *arena, void *workspace) {
     for (size_t l = frame->first; l < frame->end; l++) {
         struct ls_frame_layer *place = &frame->layers[l];
         place->saved = frame->arena + place->saved_offset;
-        if (!frame->network->layers[l].kind->in_place) place->y = frame->arena + place->y_offset;
+        const ls_layer *layer = &frame->network->layers[l];
+        int first_input = layer->inputs[0];
+        if (!layer->kind->in_place)
+            place->y = frame->arena + place->y_offset;
+        else if (first_input >= (int)frame->first)
+            place->y = frame->layers[first_input].y;
     }
     frame->outputs = (float *)(void *)(frame->arena + frame->outputs_offset);
     return LS_OK;

@@ -23,7 +23,7 @@ struct ls_route {
 /* A layer in a frame. */
 struct ls_frame_layer {
     size_t y_offset, saved_offset; /* in the arena */
-    void *y, *saved;               /* y: NULL if it is in place */
+    void *y, *saved;               /* y: NULL: the frame's input, left in place */
     void *shared;                  /* ls_frame_sync_batchnorm */
     int dy;                        /* the slot of its output's gradient */
     struct ls_route routes[LS_LAYER_MAX_INPUTS];
@@ -65,9 +65,8 @@ static inline bool ls_frame_casts_output(const struct ls_frame *frame) {
 /* The memory that a layer reads and writes in the forward pass; in place, that of its input. LS_NETWORK_INPUT, or a layer
  * before the frame: the frame's input. */
 static inline void *ls_frame_output(const struct ls_frame *frame, int layer) {
-    while (layer >= (int)frame->first && frame->network->layers[layer].kind->in_place)
-        layer = frame->network->layers[layer].inputs[0];
-    return layer < (int)frame->first ? (void *)frame->x : frame->layers[layer].y;
+    void *y = layer < (int)frame->first ? NULL : frame->layers[layer].y;
+    return y ? y : (void *)frame->x;
 }
 
 #endif

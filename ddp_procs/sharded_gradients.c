@@ -143,6 +143,9 @@ ls_status ddp_sharded_forward_backward(ls_parallel *p) {
     bool is_reduced_next = ls_parallel_syncs(p), no_sync = p->no_sync;
     int micro_batches = p->micro_batches;
     s->claimed = 0;
+    /* also where the one before was launched as a graph, which the host knows nothing of */
+    s->adds = s->adds || !ls_parallel_is_first(p);
+    p->accumulates = false;
     p->micro_batches = p->batch->index + 1;
     p->no_sync = false;
     ls_status status = ddp_forward_backward(p);

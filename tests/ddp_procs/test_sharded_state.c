@@ -178,7 +178,7 @@ static void add_up(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;
     struct life ddp, shards;
-    uint64_t left, right, state;
+    uint64_t left = 0, right = 0, state;
     ddp_plan.mode = MODE_DDP;
     open_life(rank, &ddp, &ddp_plan, NULL);
     open_life(rank, &shards, plan, ddp.comm);

@@ -234,7 +234,7 @@ TEST_IN(programs, options_of_gpus_arrive) {
                         weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
 }
 
-/* Three micro-batches in two places: some are captured behind others that are launched, of which the host knows nothing. */
+/* Of a launched micro-batch the host sees neither what it has written nor what is left to add to. */
 TEST_IN(programs, graphs_of_shards_have_their_bits) {
 #define SHARDS                                                                                                         \
     "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --bucket-cap-mb 0.01 --model mlp:784,32,10 --batch-size 24 --steps 8 "

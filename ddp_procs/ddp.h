@@ -42,6 +42,18 @@ ls_status ddp_share_buffers(struct ddp *ddp);
 ls_status ddp_before_evaluation(ls_parallel *p);
 
 /* distributed.c */
+/* A mode over this state: the row, the size of a state that begins with struct ddp, and what makes the reducer and the
+ * optimizer. On failure, as everywhere, its step's destroy is called. */
+struct ddp_kind {
+    const struct ls_mode *mode;
+    size_t state_nbytes;
+    ls_status (*create_update)(struct ddp *ddp, const ddp_options *options);
+};
+ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model *model, const ddp_options *options);
+void ddp_destroy(ls_parallel *p);
+const char *ddp_graph_obstacle(const ls_parallel *p);
+void ddp_describe(const ls_parallel *p, struct ls_trace_about *about);
+
 /* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
 ls_status ddp_update(struct ddp *ddp);
 
@@ -53,7 +65,7 @@ void ddp_abandon(ls_parallel *p);
 ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone);
 
 /* check_sync.c. ddp_compare_over_ranks for all that should be equal after a step, which the report names: parameters,
- * optimizer state, and the buffers if `buffers`. */
+ * optimizer state (but for what ranks share out), and the buffers if `buffers`. */
 ls_status ddp_compare_state(struct ddp *ddp, bool buffers);
 
 #endif

@@ -22,13 +22,15 @@
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/settings.h"
+#include "ddp_procs/sharded.h"
 
 /* Everything that a rank builds and takes down. */
 struct session {
     ddp_rank self;
     ddp_store *store;
     ddp_agreement agreement; /* where there is a store */
-    ls_comm *comm, *sync_bn;
+    ls_comm *comm, *beside;  /* beside: what ranks meet in on the compute stream, or NULL */
+    bool sync_bn;
     ls_device_choice choice;   /* of all ranks of this machine */
     ddp_attachment attachment; /* of GPUs to the groups */
     ls_device *device;
@@ -54,8 +56,8 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
 }
 
 /* Connections to the store, which rank 0 may serve to all, and one or two groups. */
-static ls_status check_open_files(const ddp_rank *self, bool sync_bn) {
-    int count = 1 + (sync_bn ? 2 : 1) * ls_comm_descriptors(self->world_size);
+static ls_status check_open_files(const ddp_rank *self, bool beside) {
+    int count = 1 + (beside ? 2 : 1) * ls_comm_descriptors(self->world_size);
     if (self->hosts_store) count += self->world_size + 3;
     return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
 }
@@ -65,7 +67,7 @@ static ls_status find_ranks(struct session *session, ddp_settings *s) {
     ls_option rows[DDP_OPTION_ROWS];
     if (!session->self.launched) return LS_OK;
     double timeout_s = s->train.timeout_s;
-    ls_status status = check_open_files(&session->self, s->train.sync_bn);
+    ls_status status = check_open_files(&session->self, s->train.sync_bn || s->shard_state > 0);
     if (status == LS_OK) status = ddp_store_open(&session->store, &session->self, timeout_s);
     if (status == LS_OK) status = ddp_agree_begin(&session->agreement, session->store, &session->self, timeout_s);
     if (status != LS_OK) return status;
@@ -92,16 +94,16 @@ static const char *name_group(char group[GROUP_CAPACITY], const struct session *
     return group;
 }
 
-/* The group that batch norm's ranks meet in. Its collectives run on the compute stream while buckets travel on the comm
- * stream, so it is a group of its own; whoever breaks one of the two breaks both. */
-static ls_status join_batchnorm(struct session *session, ls_comm_options options) {
+/* The group that batch norm's ranks meet in, and those of a sharded optimizer. Its collectives run on the compute stream
+ * while buckets travel on the comm stream, so it is a group of its own; whoever breaks one of the two breaks both. */
+static ls_status join_beside(struct session *session, ls_comm_options options) {
     char group[GROUP_CAPACITY];
-    options.group = name_group(group, session, "sync_bn");
+    options.group = name_group(group, session, "beside");
     options.job = session->comm;
     options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
-    ls_status status = create_group(&session->sync_bn, session, &options);
+    ls_status status = create_group(&session->beside, session, &options);
     if (status != LS_OK || session->choice.kind != LS_DEVICE_CUDA) return status;
-    return ls_comm_attach_device(session->sync_bn, session->device, session->attachment.path, &options);
+    return ls_comm_attach_device(session->beside, session->device, session->attachment.path, &options);
 }
 
 static ls_status join_groups(struct session *session, const ddp_settings *s) {
@@ -129,8 +131,8 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
     if (session->self.rank == 0) {
         ls_detail("backend: %s%s", ls_comm_backend(session->comm), staged ? ", without overlap" : "");
     }
-    if (!ls_train_sync_bn(&s->train, session->model, session->self.rank == 0)) return LS_OK;
-    return join_batchnorm(session, options);
+    session->sync_bn = ls_train_sync_bn(&s->train, session->model, session->self.rank == 0);
+    return session->sync_bn || s->shard_state > 0 ? join_beside(session, options) : LS_OK;
 }
 
 static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
@@ -178,9 +180,13 @@ static void meet_once_more(struct session *session, ddp_settings *s) {
     ls_log_restore(before);
 }
 
+/* By --shard-state. */
+static ls_status (*const creates[])(ls_parallel **out, ls_model *model,
+                                    const ddp_options *options) = {ddp_create, ddp_create_zero1, ddp_create_zero2};
+
 static ls_status build(struct session *session, ddp_settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status == LS_OK) status = ddp_settings_check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check(s);
     if (status != LS_OK) meet_once_more(session, s);
     if (status == LS_OK) status = find_ranks(session, s);
     if (status != LS_OK) return status;
@@ -188,7 +194,8 @@ static ls_status build(struct session *session, ddp_settings *s) {
     if (status == LS_OK) status = join_groups(session, s);
     if (status != LS_OK) return status;
     ddp_options options = {.comm = session->comm,
-                           .sync_bn = session->sync_bn,
+                           .sync_bn = session->sync_bn ? session->beside : NULL,
+                           .shards = session->beside,
                            .max_batch = micro_batch(session, s),
                            .gpu_count = session->attachment.gpus,
                            .optimizer = ls_train_optimizer(&s->train),
@@ -200,13 +207,13 @@ static ls_status build(struct session *session, ddp_settings *s) {
                                        .overlap = s->overlap,
                                        .find_unused = s->find_unused,
                                        .compress = (ls_dtype)s->compress}};
-    return ddp_create(&session->parallel, session->model, &options);
+    return creates[s->shard_state](&session->parallel, session->model, &options);
 }
 
 static void take_down(struct session *session, ls_status status) {
     if (session->comm && status != LS_OK) ls_comm_abort(session->comm, "this rank failed");
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    ls_comm_destroy(session->sync_bn);
+    ls_comm_destroy(session->beside);
     ls_comm_destroy(session->comm);
     ddp_store_close(session->store);
     ls_dataset_close(session->train);
@@ -250,7 +257,7 @@ static ls_status run_rank(ddp_settings *settings, const char *program) {
 static ls_status check_before_spawn(ddp_settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
     ls_status status = ls_train_options_check(&s->train, s->spawn);
-    if (status == LS_OK) status = ddp_settings_check_uneven(s);
+    if (status == LS_OK) status = ddp_settings_check(s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
     if (status == LS_OK) {

@@ -2,6 +2,7 @@
  * state. */
 #include "ddp_procs/distributed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +75,7 @@ static ls_status take_state_of_rank_0(struct ddp *ddp) {
 /* --- what is asked of the mode ------------------------------------------------------------------------------------ */
 
 /* What a step does with the host between its operations. */
-static const char *graph_obstacle(const ls_parallel *p) {
+const char *ddp_graph_obstacle(const ls_parallel *p) {
     const struct ddp *ddp = (const struct ddp *)p;
     if (ddp->join.enable) return "--join, whose ranks ask each other before each step";
     if (ddp->find_unused) return "--find-unused, which asks after each backward what was used";
@@ -92,7 +93,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     bytes[LS_PHASE_ALL_REDUCE] = ddp_reducer_sent_nbytes(ddp->reducer);
 }
 
-static void describe(const ls_parallel *p, struct ls_trace_about *about) {
+void ddp_describe(const ls_parallel *p, struct ls_trace_about *about) {
     const struct ddp *ddp = (const struct ddp *)p;
     /* NCCL, whose operations are the only ones that can be captured, does not say which it takes */
     if (!ls_comm_can_be_captured(ddp->comm)) about->algorithm = ls_comm_allreduce(ddp->comm);
@@ -101,7 +102,13 @@ static void describe(const ls_parallel *p, struct ls_trace_about *about) {
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
-static ls_status build(struct ddp *ddp, const ddp_options *options) {
+static ls_status create_update(struct ddp *ddp, const ddp_options *options) {
+    ls_parallel *p = &ddp->base;
+    ls_status status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &options->reducer);
+    return status == LS_OK ? ls_optimizer_create(&p->optimizer, p->model, &options->optimizer) : status;
+}
+
+static ls_status build(struct ddp *ddp, const struct ddp_kind *kind, const ddp_options *options) {
     ls_parallel *p = &ddp->base;
     ls_device *device = p->devices[0];
     ls_status status = ls_parallel_init(p);
@@ -116,13 +123,12 @@ static ls_status build(struct ddp *ddp, const ddp_options *options) {
         status = ls_device_alloc(device, LS_MEMORY_ACTIVATION, nbytes, "output gradients", (void **)&ddp->dy);
     }
     if (status == LS_OK) status = ls_model_sync_batchnorm(p->model, ddp->sync_bn);
-    if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &options->reducer);
-    if (status == LS_OK) status = ls_optimizer_create(&p->optimizer, p->model, &options->optimizer);
+    if (status == LS_OK) status = kind->create_update(ddp, options);
     if (status == LS_OK) p->loss_scale = ls_optimizer_loss_scale(p->optimizer);
     return status;
 }
 
-static void destroy(ls_parallel *p) {
+void ddp_destroy(ls_parallel *p) {
     struct ddp *ddp = ddp_of(p);
     (void)ls_device_synchronize(p->devices[0]);
     (void)ls_model_sync_batchnorm(p->model, NULL);
@@ -141,7 +147,7 @@ static const struct ls_parallel_ops ddp_ops = {
     .reduce = ddp_reduce,
     .apply = ddp_apply,
     .abandon = ddp_abandon,
-    .destroy = destroy,
+    .destroy = ddp_destroy,
 };
 
 const struct ls_mode ddp_mode = {
@@ -150,17 +156,17 @@ const struct ls_mode ddp_mode = {
     .equals = "dp",
     .step = &ddp_ops,
     .process = &ddp_process_ops,
-    .graph_obstacle = graph_obstacle,
+    .graph_obstacle = ddp_graph_obstacle,
     .count_bytes = count_bytes,
-    .describe = describe,
+    .describe = ddp_describe,
 };
 
-ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
+ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model *model, const ddp_options *options) {
     *out = NULL;
-    struct ddp *ddp = calloc(1, sizeof *ddp);
-    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DistributedDataParallel");
+    struct ddp *ddp = calloc(1, kind->state_nbytes);
+    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", kind->mode->name);
     ls_parallel *p = &ddp->base;
-    ls_parallel_set_mode(p, &ddp_mode);
+    ls_parallel_set_mode(p, kind->mode);
     p->rank = ls_comm_rank(options->comm);
     ls_probe_name_thread("rank %d", p->rank);
     p->world_size = p->device_count = ls_comm_world_size(options->comm);
@@ -189,12 +195,18 @@ ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *opti
     ddp->join = options->join;
     ddp->compare_each_step = options->compare_each_step;
     ddp->find_unused = options->reducer.find_unused;
-    ls_status status = build(ddp, options);
+    ls_status status = build(ddp, kind, options);
     if (status != LS_OK) {
-        ls_comm_abort(ddp->comm, "construction of DistributedDataParallel failed");
-        destroy(p);
+        char reason[100];
+        snprintf(reason, sizeof reason, "construction of %s failed", kind->mode->name);
+        ls_comm_abort(ddp->comm, reason);
+        kind->mode->step->destroy(p);
         return status;
     }
     *out = p;
     return LS_OK;
+}
+
+ls_status ddp_create(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return ddp_create_as(out, &(struct ddp_kind){&ddp_mode, sizeof(struct ddp), create_update}, model, options);
 }

@@ -30,6 +30,9 @@ typedef struct ddp_options {
     ls_comm *comm;    /* all ranks of the job; borrowed until destroy */
     ls_comm *sync_bn; /* a second group of them, whose job is `comm`: batch norm over the whole batch; NULL: over each
                        * rank's own */
+    /* shards of the optimizer's state (sharded.h): a second group, too; it may be that of sync_bn, since both meet on the
+     * compute stream */
+    ls_comm *shards;
     ddp_join_options join;
     int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */

@@ -41,13 +41,18 @@ ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
     return status;
 }
 
+static ls_status all_reduce(void *comm, size_t bucket, ls_stream *stream, void *values, size_t count, ls_dtype dtype) {
+    (void)bucket;
+    return ls_comm_all_reduce(comm, stream, values, count, dtype, LS_REDUCE_SUM);
+}
+
 /* The bucket's average by way of halves. */
 static void average_compressed(ddp_reducer *r, const struct bucket *bucket) {
     ls_dtype half = r->options.compress;
     float world_size = (float)ls_comm_world_size(r->comm);
     ls_cast_divide(r->comm_stream, half, bucket->half, bucket->data, world_size, bucket->count);
-    ls_device_fail(r->device,
-                   r->options.reduce(r->comm, r->comm_stream, bucket->half, bucket->count, half, LS_REDUCE_SUM));
+    ls_device_fail(r->device, r->options.reduce(r->options.context, (size_t)(bucket - r->buckets), r->comm_stream,
+                                                bucket->half, bucket->count, half));
     ls_cast(r->comm_stream, LS_FP32, bucket->data, half, bucket->half, bucket->count);
 }
 
@@ -60,12 +65,12 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
 
 void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
-    r->clock->bytes[LS_PHASE_ALL_REDUCE] += bucket->count * ls_dtype_nbytes(r->options.compress);
+    r->clock->bytes[r->options.phase] += bucket->count * ls_dtype_nbytes(r->options.compress);
     if (bucket->half)
         average_compressed(r, bucket);
     else
-        ls_device_fail(r->device,
-                       r->options.reduce(r->comm, r->comm_stream, bucket->data, bucket->count, LS_FP32, LS_REDUCE_SUM));
+        ls_device_fail(r->device, r->options.reduce(r->options.context, (size_t)(bucket - r->buckets), r->comm_stream,
+                                                    bucket->data, bucket->count, LS_FP32));
 }
 
 /* This rank's share in the average of a gradient, or of a bucket, whose padding is and stays zero. Halves are divided
@@ -157,7 +162,11 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->comm_stream = ls_device_stream(r->device, LS_STREAM_COMM);
     r->clock = clock;
     r->options = *options;
-    if (!options->reduce) r->options.reduce = ls_comm_all_reduce;
+    if (!options->reduce) {
+        r->options.reduce = all_reduce;
+        r->options.context = comm;
+        r->options.phase = LS_PHASE_ALL_REDUCE;
+    }
     r->buckets_stay = options->find_unused || options->sliced;
     r->slot_unit = ls_aligned_floats(1) * (options->sliced ? (size_t)ls_comm_world_size(comm) : 1);
     r->parameter_count = ls_model_parameter_count(model);
@@ -175,7 +184,6 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
         r->nbytes[p] = ls_model_parameter(model, p)->count * sizeof(float);
     }
-    if (status == LS_OK) status = ddp_reducer_alloc_memory(r);
     if (status == LS_OK) status = ddp_reducer_assign_first(r);
     if (status != LS_OK) {
         ddp_reducer_destroy(r);

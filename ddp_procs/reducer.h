@@ -14,9 +14,14 @@
 
 typedef struct ddp_reducer ddp_reducer;
 
-/* Sums the values of all ranks in place: ls_comm_all_reduce, or what an owner of slices needs of it. */
-typedef ls_status (*ddp_reduce_fn)(ls_comm *comm, ls_stream *stream, void *values, size_t count, ls_dtype dtype,
-                                   ls_reduce_op op);
+/* Enqueues the sum over all ranks of a full bucket, or of what travels in its place: of all values where they are
+ * (ls_comm_all_reduce), or of those of this rank's slice, for its owner. */
+typedef ls_status (*ddp_reduce_fn)(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
+                                   ls_dtype dtype);
+
+/* Says where each of the buckets begins (bucket.at, reducer_internal.h). */
+struct bucket;
+typedef ls_status (*ddp_place_fn)(void *context, const ddp_reducer *reducer, struct bucket *buckets, size_t count);
 
 typedef struct ddp_reducer_options {
     double bucket_cap_mb;   /* MiB, > 0 */
@@ -24,11 +29,15 @@ typedef struct ddp_reducer_options {
     bool overlap;           /* false: all-reduces come behind the whole backward */
     bool find_unused;       /* parameters without a gradient are allowed (docs/pytorch.md#unused-parameters) */
     ls_dtype compress;      /* what gradients travel as: LS_FP32, or rounded to LS_FP16 or LS_BF16 (reducer.c) */
-    /* of a full bucket; NULL: ls_comm_all_reduce. One that averages the rank's own slice only needs `sliced`, and an update
-     * of slices (tests/ddp_procs/test_zero_toy.c), which ddp_create has not */
+    /* of a full bucket; NULL: ls_comm_all_reduce. One that sums the rank's own slice only needs `sliced`, and an update of
+     * slices (sharded.c). Its bytes count in `phase` */
     ddp_reduce_fn reduce;
-    /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, and keep their places
-     * from the start (buckets are cut from the order of definition, as with find_unused) */
+    ls_phase phase;
+    ddp_place_fn place; /* NULL: one behind the other; others are for buckets that stay (sharded_gradients.c) */
+    void *context;      /* of both */
+    /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, as by
+     * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
+     * find_unused) */
     bool sliced;
 } ddp_reducer_options;
 

@@ -5,7 +5,7 @@
  *           buckets the owners must not change: buckets are cut from the order of definition at the start, and launched last
  *           to first
  *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
- *           memory once. With compress each bucket has halves beside it, laid out alike
+ *           memory once (and may take turns with it, if they stay: sharded_gradients.c). With compress each bucket has halves beside it, laid out alike
  *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
  *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
  *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the
@@ -32,19 +32,24 @@ static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
     return (count + r->slot_unit - 1) / r->slot_unit * r->slot_unit;
 }
 
-static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const struct ddp_buckets *plan) {
+static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
     ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
     const size_t *parameter = plan->parameters;
-    for (size_t b = 0; status == LS_OK && b < plan->bucket_count; b++) {
+    size_t at = 0;
+    for (size_t b = 0; status == LS_OK && b < plan->bucket_count; at += buckets[b++].count) {
+        buckets[b].at = at;
         buckets[b].parameter_count = plan->sizes[b];
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
             buckets[b].count += slot_floats(r, *parameter);
             buckets[b].gradient_nbytes += r->nbytes[*parameter];
+            r->bucket_of[*parameter] = b;
         }
         status = ls_event_create(&buckets[b].ready, "bucket ready");
         if (status == LS_OK) status = ls_event_create(&buckets[b].reduced, "bucket reduced");
     }
+    if (status == LS_OK && r->options.place)
+        status = r->options.place(r->options.context, r, buckets, plan->bucket_count);
     if (status != LS_OK) {
         destroy_buckets(buckets, plan->bucket_count);
         buckets = NULL;
@@ -53,9 +58,13 @@ static ls_status create_buckets(struct bucket **out, const ddp_reducer *r, const
     return status;
 }
 
-ls_status ddp_reducer_alloc_memory(ddp_reducer *r) {
+/* Once in a run. */
+static ls_status alloc_memory(ddp_reducer *r, const struct bucket *buckets, size_t bucket_count) {
     size_t count = 0;
-    for (size_t p = 0; p < r->parameter_count; p++) count += slot_floats(r, p);
+    for (size_t b = 0; b < bucket_count; b++) {
+        size_t end = buckets[b].at + buckets[b].count;
+        if (count < end) count = end;
+    }
     r->memory_nbytes = count * sizeof(float);
     ls_status status = ls_comm_alloc_shared(r->comm, r->device, r->memory_nbytes, (void **)&r->memory);
     if (status != LS_OK || !ddp_reducer_compresses(r)) return status;
@@ -64,7 +73,9 @@ ls_status ddp_reducer_alloc_memory(ddp_reducer *r) {
 }
 
 size_t ddp_reducer_sent_nbytes(const ddp_reducer *r) {
-    return r->memory_nbytes / sizeof(float) * ls_dtype_nbytes(r->options.compress);
+    size_t count = 0;
+    for (size_t b = 0; b < r->bucket_count; b++) count += r->buckets[b].count;
+    return count * ls_dtype_nbytes(r->options.compress);
 }
 
 /* Where what travels for the floats at `slot` lies. */
@@ -78,18 +89,17 @@ static void *half_of(const ddp_reducer *r, const float *slot) {
 static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
     bool computes =
         ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
-    float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory, *slot = r->memory;
+    float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory;
     if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; b < plan->bucket_count; b++) {
-        buckets[b].data = slot;
+        float *slot = buckets[b].data = r->memory + buckets[b].at;
         buckets[b].half = half_of(r, slot);
         for (size_t i = 0; i < plan->sizes[b]; i++, parameter++) {
             const struct ls_tensor *tensor = ls_model_parameter(r->model, *parameter);
             float *aside = contents + (slot - r->memory);
             if (tensor->gradient) ls_copy(r->compute, aside, tensor->gradient, r->nbytes[*parameter]);
             ls_model_place_gradient(r->model, *parameter, slot);
-            r->bucket_of[*parameter] = b;
             slot += slot_floats(r, *parameter);
         }
     }
@@ -104,7 +114,8 @@ static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets;
     ls_status status = create_buckets(&buckets, r, plan);
     if (status != LS_OK) return status;
-    status = place_gradients(r, plan, buckets);
+    if (!r->memory) status = alloc_memory(r, buckets, plan->bucket_count);
+    if (status == LS_OK) status = place_gradients(r, plan, buckets);
     ddp_reducer_destroy_buckets(r);
     r->buckets = buckets;
     r->bucket_count = plan->bucket_count;

@@ -9,6 +9,7 @@
 
 struct bucket {
     float *data;
+    size_t at;                             /* where it begins in the reducer's memory, in floats */
     void *half;                            /* what travels in its place, `count` halves; NULL: nothing does */
     size_t count;                          /* floats of `data`: the gradients, each padded to its slot */
     size_t gradient_nbytes;                /* without the padding */
@@ -30,7 +31,7 @@ struct ddp_reducer {
     size_t parameter_count;
     size_t *nbytes; /* of each parameter */
     /* the present assignment */
-    float *memory; /* shared: all buckets, one after the other */
+    float *memory; /* shared: all buckets */
     size_t memory_nbytes, bucket_count;
     void *half_memory; /* shared: the same in half precision; NULL: gradients travel as they are */
     struct bucket *buckets;
@@ -62,9 +63,8 @@ void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket);
 void ddp_reducer_bucket_complete(ddp_reducer *r, struct bucket *bucket);
 void ddp_reducer_await_buckets(ddp_reducer *r);
 
-/* reducer_assign.c. The memory of all buckets (collective), and the first assignment; the one that follows from the
- * ready order, which rank 0 tells the others (collective). */
-ls_status ddp_reducer_alloc_memory(ddp_reducer *r);
+/* reducer_assign.c. The first assignment, with which all buckets get their memory; the one that follows from the ready
+ * order, which rank 0 tells the others. Both are collective. */
 ls_status ddp_reducer_assign_first(ddp_reducer *r);
 ls_status ddp_reducer_rebuild(ddp_reducer *r);
 void ddp_reducer_destroy_buckets(ddp_reducer *r);

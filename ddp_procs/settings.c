@@ -44,6 +44,10 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
+        {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
+         .limits = LS_BETWEEN(0, 2),
+         .help = "ZeRO: of what all ranks would hold alike, each keeps 1/N; 0: of nothing; 1: of the optimizer's state; 2: of "
+                 "the gradients, too (with --accumulate each micro-batch's travel)"},
         {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
          .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
@@ -96,11 +100,31 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
     return status;
 }
 
-ls_status ddp_settings_check_uneven(const ddp_settings *s) {
+static ls_status check_uneven(const ddp_settings *s) {
     const char *option = s->join ? "join" : s->uneven ? "uneven" : NULL;
     if (!option) return LS_OK;
     if (s->train.resident_batches > 0)
         return ls_fail(LS_ERR_USAGE, "--resident-batches does not go with --%s: no rank runs out of samples", option);
     if (ddp_is_meta(s)) return ls_devices_refuse_meta(option);
     return LS_OK;
+}
+
+/* Where buckets take turns with their memory. */
+static ls_status check_shards(const ddp_settings *s) {
+    if (s->shard_state < 2) return LS_OK;
+    if (!s->overlap)
+        return ls_fail(LS_ERR_USAGE,
+                       "--no-overlap does not go with --shard-state 2, under which a bucket's memory is the next one's "
+                       "while backward still runs");
+    if (s->find_unused)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--find-unused does not go with --shard-state 2, under which another bucket's gradients lie where "
+            "one is missing; --shard-state 1 allows it");
+    return LS_OK;
+}
+
+ls_status ddp_settings_check(const ddp_settings *s) {
+    ls_status status = check_uneven(s);
+    return status == LS_OK ? check_shards(s) : status;
 }

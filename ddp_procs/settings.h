@@ -16,6 +16,7 @@ typedef struct ddp_settings {
     double bucket_cap_mb;
     int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
     bool overlap, find_unused;
+    int shard_state;               /* the stage of ZeRO; 0: every rank has all */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
     bool debug_ranks;
@@ -30,8 +31,9 @@ size_t ddp_option_rows(ddp_settings *s, ls_option rows[DDP_OPTION_ROWS]);
 /* Reads the command line. LS_ERR_USAGE with one line; *help: --help was asked for, and is answered. */
 ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help);
 
-/* What does not go with ranks that may run out of samples; after ls_train_options_check. LS_ERR_USAGE with one line. */
-ls_status ddp_settings_check_uneven(const ddp_settings *s);
+/* What does not go together, of ranks that may run out of samples and of shards; after ls_train_options_check. LS_ERR_USAGE
+ * with one line. */
+ls_status ddp_settings_check(const ddp_settings *s);
 
 /* Whether nothing is computed: one process is rank 0 of a job whose other ranks do not exist. */
 static inline bool ddp_is_meta(const ddp_settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }

@@ -94,12 +94,13 @@ static void put_options(struct ls_checkpoint_texts *texts, const ls_train_option
 
 static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_checkpointed *run) {
     const ls_train_options *o = run->options;
+    const struct ls_mode *mode = run->parallel->mode;
     put_options(texts, o);
     /* lines of several options, of what one has come to, or of none */
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
     put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
     put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
-    put_text(texts, LS_TEXT_MODE, run->parallel->mode->name);
+    put_text(texts, LS_TEXT_MODE, mode->kept_as ? mode->kept_as : mode->name);
     put_integer(texts, LS_TEXT_DEVICES, run->parallel->device_count);
     put_text(texts, LS_TEXT_SHUFFLE, !o->shuffle ? "off" : o->set_epoch ? "on" : "on without set_epoch");
     put_text(texts, LS_TEXT_UNEVEN, run->sharing.uneven ? "on" : "off");

@@ -2,7 +2,7 @@
  *
  * At first all values lie in one allocation, the slab: parameters in the order of definition, then buffers, each at a multiple
  * of 64 bytes, zeros between them. So a replica is brought up to date by one flat copy. Gradients get memory of the same
- * layout, or a place elsewhere, each its own (DDP's buckets).
+ * layout, or a place elsewhere, each its own (DDP's buckets). Whoever cuts the slab among ranks has wider slots.
  *
  * Threads: one at a time. What is enqueued goes to the compute stream of the device. */
 #ifndef LS_NN_PARAMETERS_H
@@ -31,6 +31,8 @@ typedef struct ls_parameters {
     size_t count, buffer_count;
     int block_count;
     struct ls_tensor *tensors; /* parameters, then buffers */
+    int *block_of;             /* of each parameter */
+    size_t slot_unit;          /* a parameter's slot has a multiple of so many floats */
     size_t *block_begins;      /* where in the slab block b's parameters begin, in floats; block_count + 1 */
     float *slab;
     size_t parameter_floats, slab_floats; /* with padding */
@@ -47,6 +49,10 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
                                const struct ls_declarations *declared);
 /* NULL is a no-op. */
 void ls_parameters_destroy(ls_parameters *parameters);
+
+/* Lays the slab out anew, with slots of a multiple of `unit` floats, itself a multiple of 64 bytes; the values stay, and
+ * addresses change. Before gradients have memory. Host-blocking; the device never holds both slabs. */
+ls_status ls_parameters_widen_slots(ls_parameters *parameters, size_t unit);
 
 /* The values have been written: the next pass that needs a block's copies makes them anew (PyTorch's cache of casts). */
 void ls_parameters_changed(ls_parameters *parameters);

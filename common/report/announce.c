@@ -116,15 +116,27 @@ static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_ALL_REDUCE] = "gradients",
 };
 
+static const char *kind_of(const ls_parallel *p, ls_phase phase) {
+    return phase == LS_PHASE_GATHER && p->process ? "parameters" : kinds[phase];
+}
+
+/* How much of them a rank sends. */
+static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
+    if (phase == LS_PHASE_ALL_REDUCE)
+        fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
+    else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
+        fprintf(file, "; a rank sends %d/%d of them", p->world_size - 1, p->world_size);
+}
+
 static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {
     const char *comma = "";
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
         if (bytes[phase] == 0) continue;
-        fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase], kinds[phase]);
-        if (phase == LS_PHASE_ALL_REDUCE) {
-            if (p->sent_as != LS_FP32) fprintf(file, " in %s", ls_dtype_name(p->sent_as));
-            fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
-        }
+        fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase],
+                kind_of(p, (ls_phase)phase));
+        bool gradients = phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_REDUCE;
+        if (gradients && p->sent_as != LS_FP32) fprintf(file, " in %s", ls_dtype_name(p->sent_as));
+        print_share(file, p, (ls_phase)phase);
         fputc(')', file);
         comma = ",";
     }

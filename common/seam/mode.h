@@ -69,6 +69,8 @@ struct ls_mode {
     /* The option of the mode whose weight bits this one has on several devices, where ARCHITECTURE.md (What must hold)
      * says so; NULL: it is itself what others are compared with. On one device every mode has single's. */
     const char *equals;
+    const char
+        *kept_as; /* the name of the mode as whose its checkpoints go, which takes its part of one; NULL: its own */
     const struct ls_parallel_ops *step;
     const struct ls_process_ops *process; /* NULL: one process */
     /* What can be asked of the mode; all optional. */

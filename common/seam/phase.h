@@ -23,10 +23,10 @@
     X(REPLICATE, "replicate", true) /* DP: parameters from device 0 */                                                 \
     X(BROADCAST, "broadcast", true) /* DDP: buffers from rank 0 */                                                     \
     X(FORWARD, "forward", false)                                                                                       \
-    X(GATHER, "gather", true) /* DP: outputs to the output device */                                                   \
+    X(GATHER, "gather", true) /* DP: outputs to the output device; ZeRO: parameters, from their owners to all */       \
     X(LOSS, "loss", false)                                                                                             \
     X(BACKWARD, "backward", false)                                                                                     \
-    X(REDUCE, "reduce", true)         /* DP: gradients to device 0, and their sum */                                   \
+    X(REDUCE, "reduce", true)         /* DP: gradients to device 0, and their sum; ZeRO: gradients to their owners */  \
     X(ALL_REDUCE, "all-reduce", true) /* DDP: the part of it that backward did not hide */                             \
     X(OPTIMIZER, "optimizer", false)                                                                                   \
     X(GRAPH, "graph", false) /* --cuda-graph: all from forward to optimizer, launched at once */

@@ -234,6 +234,18 @@ TEST_IN(programs, options_of_gpus_arrive) {
                         weights_of("CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --cuda-graph " SMALL));
 }
 
+/* Of a launched micro-batch the host sees neither what it has written nor what is left to add to. */
+TEST_IN(programs, graphs_of_shards_have_their_bits) {
+#define SHARDS                                                                                                         \
+    "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --bucket-cap-mb 0.01 --model mlp:784,32,10 --batch-size 24 --steps 8 "
+    const char *one = weights_of(SHARDS "--no-evaluate");
+    assert_string_equal(one, weights_of(SHARDS "--no-evaluate --shard-state 1 --cuda-graph"));
+    assert_string_equal(one, weights_of(SHARDS "--no-evaluate --shard-state 2 --cuda-graph"));
+    const char *parts = weights_of(SHARDS "--no-evaluate --shard-state 2 --accumulate 3");
+    assert_string_equal(parts, weights_of(SHARDS "--no-evaluate --shard-state 2 --accumulate 3 --cuda-graph"));
+#undef SHARDS
+}
+
 TEST_IN(programs, nccl_repeats_itself) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=4 ddp_train --spawn 4 " SMALL,
@@ -250,6 +262,8 @@ TEST_IN(programs, everything_at_once) {
     static const char *const lines[] = {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --find-unused --model mlp",
         "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --uneven --join --model mlp",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 1 --precision fp16 --model mlp",
+        "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --shard-state 2 --accumulate 2 --model mlp",
         "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1 --model mlp",
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --model convnet --no-evaluate",
         "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --model convnet --no-evaluate",

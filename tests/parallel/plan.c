@@ -130,7 +130,7 @@ static void run_assignment(struct rank *rank) {
     struct session session;
     struct samples samples;
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
-    ls_status status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
+    ls_status status = plan_has_group(&plan) ? group_open(&comm, rank, plan.allreduce) : LS_OK;
     if (status == LS_OK) status = sync_group_open(&plan.sync_group, comm, rank, &plan);
     if (status == LS_OK) status = session_open(&session, &plan, comm);
     if (status == LS_OK) {
@@ -139,7 +139,7 @@ static void run_assignment(struct rank *rank) {
         if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
         if (ls_model_batchnorm_count(session.model) > 0)
             o->batches_tracked = *ls_model_batches_tracked(session.model, 0);
-        if (plan.mode == MODE_DDP) o->buckets = bucket_count(reducer_of(session.parallel));
+        if (plan_has_group(&plan)) o->buckets = bucket_count(reducer_of(session.parallel));
         session_close(&session);
         samples_free(&samples);
     }

@@ -10,7 +10,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODES };
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_ZERO1, MODE_ZERO2, MODES };
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -29,7 +29,8 @@ struct plan {
     ls_dtype precision;         /* with LS_FP16 the loss is scaled */
     size_t samples;             /* 0: data/digits, in file order, whole batches only; else so many random samples */
     bool strided;               /* DDP: DistributedSampler's shards rather than DataParallel's chunks */
-    const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for seed 0 */
+    const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for the seed */
+    uint64_t seed;              /* rank r has seed + r */
     size_t first_step;          /* the first batch of the data to be used */
     ls_optimizer_options optimizer;
     const char *streams; /* LS_CPU_STREAMS; NULL: inline. With GPUs CUDA_ON_CPU_STREAMS; NULL: eager */
@@ -39,12 +40,13 @@ struct plan {
     bool nccl; /* on GPUs, parameters and gradients travel through NCCL; otherwise by copies (DP), staged (DDP) */
     bool sync_bn;
     int output_device; /* DP */
-    /* DDP */
+    /* DDP, and its variants */
     const char *allreduce; /* NULL: naive */
     double bucket_cap_mb;  /* 0: the default */
     bool no_overlap;
     ddp_join_options join;
     bool find_unused, compare_each_step;
+    ls_dtype compress;             /* what gradients travel as */
     ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
     const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };
@@ -86,15 +88,16 @@ struct plan_mode {
 };
 extern const struct plan_mode plan_modes[MODES];
 
-/* The processes that the plan takes. */
+/* The processes that the plan takes, and whether these are ranks of a group. */
 int plan_ranks(const struct plan *plan);
+bool plan_has_group(const struct plan *plan);
 
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);
 
 ls_status session_synchronize(struct session *s);
 
-/* Hashes of the parameters and of parameters and buffers; waits for the device. */
+/* Hashes of the parameters and of parameters and buffers, whatever lies between them; waits for the device. */
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state);
 
 /* The loss scaler's state; all zero without one. */
@@ -117,7 +120,8 @@ void samples_free(struct samples *samples);
 /* The group of a DDP rank. */
 ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
 
-/* The second group of a DDP rank whose plan synchronises batch norm, destroyed before the first, `comm`; *out is NULL for all others. */
+/* The second group of a rank whose plan synchronises batch norm or shards the optimizer, destroyed before the first, `comm`;
+ * *out is NULL for all others. */
 ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan);
 
 /* Memory that forked processes share with the parent, zero-filled. */

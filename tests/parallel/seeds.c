@@ -44,7 +44,7 @@ static void run_assignment(struct rank *rank) {
     if (a.drop_wait) setenv("LS_CPU_DROP_WAIT", a.drop_wait, 1);
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
     ls_comm *comm = NULL;
-    o->status = plan.mode == MODE_DDP ? group_open(&comm, rank, plan.allreduce) : LS_OK;
+    o->status = plan_has_group(&plan) ? group_open(&comm, rank, plan.allreduce) : LS_OK;
     if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, comm, rank, &plan);
     struct samples samples = {0};
     for (int seed = 1; o->status == LS_OK && seed <= a.seeds; seed++) {

@@ -5,6 +5,7 @@
 #include "common/base/hash.h"
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/distributed.h"
+#include "ddp_procs/sharded.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/parallel/plan.h"
@@ -49,7 +50,7 @@ static ls_status open_model(struct session *s, const struct plan *plan) {
     if (status != LS_OK) return status;
     bool stored = plan->stored && s->rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
-    return ls_model_init(s->model, (uint64_t)s->rank);
+    return ls_model_init(s->model, plan->seed + (uint64_t)s->rank);
 }
 
 static ls_status open_single(struct session *s, const struct plan *plan, ls_comm *comm) {
@@ -70,26 +71,47 @@ static ls_status open_dp(struct session *s, const struct plan *plan, ls_comm *co
     return dp_create(&s->parallel, s->model, &options);
 }
 
-static ls_status open_ddp(struct session *s, const struct plan *plan, ls_comm *comm) {
+static ddp_options options_of(const struct plan *plan, ls_comm *comm) {
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
-    ddp_options options = {
-        .comm = comm,
-        .sync_bn = plan->sync_group,
-        .max_batch = max_batch(plan),
-        .optimizer = optimizer_of(plan),
-        .join = plan->join,
-        .compare_each_step = plan->compare_each_step,
-        .reducer = {.bucket_cap_mb = cap, .overlap = !plan->no_overlap, .find_unused = plan->find_unused}};
+    return (ddp_options){.comm = comm,
+                         .sync_bn = plan->sync_bn ? plan->sync_group : NULL,
+                         .shards = plan->sync_group,
+                         .max_batch = max_batch(plan),
+                         .optimizer = optimizer_of(plan),
+                         .join = plan->join,
+                         .compare_each_step = plan->compare_each_step,
+                         .reducer = {.bucket_cap_mb = cap,
+                                     .overlap = !plan->no_overlap,
+                                     .find_unused = plan->find_unused,
+                                     .compress = plan->compress}};
+}
+
+static ls_status open_ddp(struct session *s, const struct plan *plan, ls_comm *comm) {
+    const ddp_options options = options_of(plan, comm);
     return ddp_create(&s->parallel, s->model, &options);
+}
+
+static ls_status open_zero1(struct session *s, const struct plan *plan, ls_comm *comm) {
+    const ddp_options options = options_of(plan, comm);
+    return ddp_create_zero1(&s->parallel, s->model, &options);
+}
+
+static ls_status open_zero2(struct session *s, const struct plan *plan, ls_comm *comm) {
+    const ddp_options options = options_of(plan, comm);
+    return ddp_create_zero2(&s->parallel, s->model, &options);
 }
 
 const struct plan_mode plan_modes[MODES] = {
     [MODE_SINGLE] = {&ls_single_mode, open_single},
     [MODE_DP] = {&dp_mode, open_dp},
     [MODE_DDP] = {&ddp_mode, open_ddp},
+    [MODE_ZERO1] = {&ddp_zero1_mode, open_zero1},
+    [MODE_ZERO2] = {&ddp_zero2_mode, open_zero2},
 };
 
-int plan_ranks(const struct plan *plan) { return plan_modes[plan->mode].mode->process ? plan->devices : 1; }
+bool plan_has_group(const struct plan *plan) { return plan_modes[plan->mode].mode->process != NULL; }
+
+int plan_ranks(const struct plan *plan) { return plan_has_group(plan) ? plan->devices : 1; }
 
 /* Gives the rank's groups its GPU. */
 static ls_status attach(struct session *s, const struct plan *plan, ls_comm *comm) {
@@ -151,19 +173,27 @@ static uint64_t hash_floats(uint64_t hash, const float *values, size_t count) {
     return hash;
 }
 
+/* Of a copy of all that begins at `begin`. */
+static uint64_t hash_tensor(uint64_t hash, const float *copy, const float *begin, const struct ls_tensor *tensor) {
+    return hash_floats(hash, copy + (tensor->data - begin), tensor->count);
+}
+
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
     float *data;
-    size_t state_count, parameter_count;
-    ls_model_state(s->model, &data, &state_count);
-    ls_model_parameters(s->model, &data, &parameter_count);
-    float *host = malloc(state_count * sizeof *host);
+    size_t count;
+    ls_model_state(s->model, &data, &count);
+    float *host = malloc(count * sizeof *host);
     if (!host) return LS_ERR_NO_MEMORY;
     ls_status status = session_synchronize(s);
     ls_stream *compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
-    ls_copy(compute, host, data, state_count * sizeof *host);
+    ls_copy(compute, host, data, count * sizeof *host);
     ls_status done = ls_stream_synchronize(compute);
-    *weights = hash_floats(LS_HASH_SEED, host, parameter_count);
-    *state = hash_floats(*weights, host + parameter_count, state_count - parameter_count);
+    *weights = LS_HASH_SEED;
+    for (size_t p = 0; p < ls_model_parameter_count(s->model); p++)
+        *weights = hash_tensor(*weights, host, data, ls_model_parameter(s->model, p));
+    *state = *weights;
+    for (size_t b = 0; b < ls_model_buffer_count(s->model); b++)
+        *state = hash_tensor(*state, host, data, ls_model_buffer(s->model, b));
     free(host);
     return status != LS_OK ? status : done;
 }
@@ -193,7 +223,8 @@ ls_status group_open(ls_comm **out, const struct rank *rank, const char *allredu
 
 ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan) {
     *out = NULL;
-    if (plan->mode != MODE_DDP || !plan->sync_bn) return LS_OK;
+    bool shards = plan->mode == MODE_ZERO1 || plan->mode == MODE_ZERO2;
+    if (!plan_has_group(plan) || !(plan->sync_bn || shards)) return LS_OK;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = rank->world_size,
                                .timeout_s = PLAN_TIMEOUT_S,

@@ -33,7 +33,7 @@ static struct outcome *expected_of(struct plan plan) {
     assert_non_null(outcomes);
     run_plan(&plan, outcomes, NULL);
     assert_int_equal(outcomes->status, LS_OK);
-    if (plan.mode == MODE_DDP) assert_true(outcomes->buckets > 1);
+    if (plan_has_group(&plan)) assert_true(outcomes->buckets > 1);
     return outcomes;
 }
 
@@ -56,7 +56,7 @@ static void expect_right_in_every_order(struct plan plan, int seeds, const struc
     if (seed > 0) fail_msg("%s in mode %d is wrong with the seed %d", plan.model, (int)plan.mode, seed);
 }
 
-/* DataParallel and DistributedDataParallel also agree with each other (same chunks, sums in rank order). */
+/* DataParallel, DistributedDataParallel and its shards also agree with each other (same chunks, sums in rank order). */
 static void expect_modes_agree(const struct plan *model, int seeds) {
     struct plan plan = make(*model, MODE_DP);
     struct outcome *expected = expected_of(plan);
@@ -68,6 +68,8 @@ static void expect_modes_agree(const struct plan *model, int seeds) {
     plan.allreduce = "direct";
     plan.no_overlap = true;
     expect_right_in_every_order(plan, seeds, expected);
+    for (int mode = MODE_ZERO1; mode < MODES; mode++)
+        expect_right_in_every_order(make(*model, (enum mode)mode), seeds, expected);
     release(expected);
 }
 
@@ -125,6 +127,12 @@ TEST(distributed_needs_each_wait) {
      * done */
     static const char *const of_buffers[] = {"buffers arrived", NULL};
     expect_red_without(&small_convnet, MODE_DDP, of_buffers);
+}
+
+TEST(shards_need_each_wait) {
+    static const char *const names[] = {"bucket ready", "bucket reduced", "parameters updated", "parameters gathered",
+                                        NULL};
+    for (int mode = MODE_ZERO1; mode < MODES; mode++) expect_red_without(&mlp, (enum mode)mode, names);
 }
 
 TEST(one_device_needs_each_wait) {

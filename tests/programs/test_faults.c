@@ -60,11 +60,11 @@ static void expect_survivors(job *j, int lost, const char *verdict) {
 
 /* --- ranks without a launcher ----------------------------------------------------------------------------------------- */
 
-static void kill_one(int world_size, int lost, const char *streams, const char *model, const char *algorithm) {
+/* `how`: more options. */
+static void kill_one(int world_size, int lost, const char *streams, const char *model, const char *how) {
     static job j;
     char options[256];
-    snprintf(options, sizeof options, "%s --model %s --allreduce %s --save %s", endless, model, algorithm,
-             scratch_path("weights"));
+    snprintf(options, sizeof options, "%s --model %s %s --save %s", endless, model, how, scratch_path("weights"));
     j = make_job(world_size);
     j.streams = streams;
     start_ranks(&j, -1, options);
@@ -78,12 +78,18 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
 }
 
 TEST_IN(programs, test_a_rank_is_killed) {
-    kill_one(2, 1, "inline", "mlp", "naive");
-    kill_one(2, 0, "threads", "mlp", "direct");
-    kill_one(2, 1, "threads", "deep", "direct");
-    kill_one(3, 0, "inline", "mlp", "naive");
-    kill_one(3, 1, "threads", "convnet", "naive");
-    kill_one(3, 2, "inline", "mlp", "direct");
+    kill_one(2, 1, "inline", "mlp", "--allreduce naive");
+    kill_one(2, 0, "threads", "mlp", "--allreduce direct");
+    kill_one(2, 1, "threads", "deep", "--allreduce direct");
+    kill_one(3, 0, "inline", "mlp", "--allreduce naive");
+    kill_one(3, 1, "threads", "convnet", "--allreduce naive");
+    kill_one(3, 2, "inline", "mlp", "--allreduce direct");
+}
+
+TEST_IN(programs, test_an_owner_of_shards_is_killed) {
+    kill_one(2, 1, "threads", "deep", "--shard-state 1");
+    kill_one(3, 0, "inline", "mlp", "--shard-state 2 --clip-norm 1");
+    kill_one(3, 2, "threads", "mlp", "--shard-state 2 --bucket-cap-mb 0.1");
 }
 
 TEST_IN(programs, test_a_rank_is_stopped) {
@@ -132,6 +138,7 @@ TEST_IN(programs, test_ranks_of_other_settings) {
         {1, "--shard contiguous", "--shard: rank 1 has contiguous, rank 0 has strided; "},
         {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
         {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
+        {1, "--shard-state 1", "--shard-state: rank 1 has 1, rank 0 has 0; "},
         {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
          "--drop-last: rank 1 has on, rank 0 has off; "},
         {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},

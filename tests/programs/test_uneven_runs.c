@@ -66,6 +66,19 @@ TEST_IN(programs, test_with_join_it_trains) {
     }
 }
 
+/* A rank without samples updates its shards, and sends them. */
+TEST_IN(programs, test_join_with_shards) {
+    double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};
+    char line[400];
+    snprintf(line, sizeof line, "%s --join --epochs 2", uneven);
+    assert_int_equal(losses_of(line, whole), 6);
+    for (int stage = 1; stage <= 2; stage++) {
+        snprintf(line, sizeof line, "%s --join --epochs 2 --debug-ranks --shard-state %d", uneven, stage);
+        assert_int_equal(losses_of(line, losses), 6);
+        assert_memory_equal(losses, whole, sizeof whole);
+    }
+}
+
 /* Batch norm's collectives take the ranks without samples along: with --join-divide active each step is that of one
  * device. */
 TEST_IN(programs, test_join_with_sync_bn) {

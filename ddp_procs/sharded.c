@@ -1,0 +1,208 @@
+/* sharded — ZeRO-1: who owns the optimizer.
+ *   idea  : under DDP all ranks have the same gradients and take the same update, W times the same work and memory. Here each
+ *           rank owns 1/W of the parameters. An all-reduce is a reduce-scatter and an all-gather, and the update fits between
+ *           the two: it needs sums of the rank's own part only, and what must be gathered is no longer the sums but the new
+ *           parameters
+ *   slices: every bucket is cut into W equal slices; rank r owns the r-th. A tensor may lie in several slices, so that no rank
+ *           owns more than another, however large a tensor is (PyTorch's ZeroRedundancyOptimizer gives out whole tensors)
+ *   layout: the slots of parameters and of gradients are multiples of W x 64 bytes, and in the same order. So a bucket's
+ *           gradients lie as its parameters do in the model's slab, both cut at the same places, and the parameters are
+ *           gathered where they are. Padding has gradients of zero and no update, and stays zero
+ *   cost  : a rank sends (W-1)/W of the bytes in the reduce-scatter and as much in the all-gather, together what the all-reduce
+ *           takes. The update is 1/W of DDP's, its state too; padding: less than W x 64 bytes a tensor. What backward hides
+ *           is now the reduce-scatter; nothing hides the all-gather, behind which the next forward waits
+ *   order : in the reduce-scatter the ranks' order, as in "naive" and "direct", whose bits DDP then has. The norm of all
+ *           gradients is the root of the ranks' square sums, added in another order than one rank would
+ *   fails : an update before its sum, or a forward before the gather, is a race: the events bucket reduced, parameters updated,
+ *           parameters gathered. A rank that dies is missed in either collective, as in DDP's */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "ddp_procs/sharded_internal.h"
+
+/* --- the step ----------------------------------------------------------------------------------------------------- */
+
+/* For the reducer: of a full bucket each rank gets the sum of its own slice, in place. */
+static ls_status reduce_scatter(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
+                                ls_dtype dtype) {
+    struct sharded *s = context;
+    (void)bucket;
+    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE); /* until the reducer goes on with what it was at */
+    void *own = (char *)values + slice_begin(s, count) * ls_dtype_nbytes(dtype);
+    return ls_comm_reduce_scatter(s->ddp.comm, stream, values, own, slice_of(s, count), dtype, LS_REDUCE_SUM);
+}
+
+ls_status ddp_sharded_reduce(ls_parallel *p) {
+    ls_phase_enter(p->clocks, LS_PHASE_REDUCE);
+    sharded_of(p)->adds = true;
+    return ddp_reducer_finish(ddp_of(p)->reducer);
+}
+
+/* Every rank's slices to all, in place, behind the update and before the next forward. */
+static void gather(struct sharded *s) {
+    struct ddp *ddp = &s->ddp;
+    const ddp_reducer *r = ddp->reducer;
+    ls_event_record(s->updated, ddp->compute);
+    ls_stream_wait_event(ddp->comm_stream, s->updated);
+    for (size_t b = 0; b < r->bucket_count; b++) {
+        size_t count = r->buckets[b].count;
+        float *all = s->parameters[b];
+        ls_device_fail(r->device, ls_comm_all_gather(ddp->comm, ddp->comm_stream, all + slice_begin(s, count), all,
+                                                     slice_of(s, count), LS_FP32));
+        ddp->base.clocks->bytes[LS_PHASE_GATHER] += count * sizeof(float);
+    }
+    ls_event_record(s->gathered, ddp->comm_stream);
+    ls_stream_wait_event(ddp->compute, s->gathered);
+}
+
+static ls_status apply(ls_parallel *p) {
+    struct sharded *s = sharded_of(p);
+    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    ls_status status = ls_parallel_update(p, ddp_reducer_unused(s->ddp.reducer));
+    s->adds = false;
+    ls_phase_enter(p->clocks, LS_PHASE_GATHER);
+    if (status == LS_OK) gather(s);
+    if (status == LS_OK && s->ddp.compare_each_step) status = ddp_compare_state(&s->ddp, s->ddp.sync_bn != NULL);
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    return status;
+}
+
+/* In stage 2 each micro-batch's gradients travel. */
+static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    const struct ddp *ddp = (const struct ddp *)p;
+    const ddp_reducer *r = ddp->reducer;
+    (void)local;
+    bytes[LS_PHASE_BROADCAST] = ddp->buffer_count * sizeof(float);
+    bytes[LS_PHASE_REDUCE] = ddp_reducer_sent_nbytes(r);
+    if (p->mode == &ddp_zero2_mode) bytes[LS_PHASE_REDUCE] *= (uint64_t)size.micro_batches;
+    for (size_t b = 0; b < r->bucket_count; b++) bytes[LS_PHASE_GATHER] += r->buckets[b].count * sizeof(float);
+}
+
+/* --- who owns what ------------------------------------------------------------------------------------------------- */
+
+/* Where the parameters of each bucket begin. */
+static ls_status find_parameters(struct sharded *s) {
+    const ddp_reducer *r = s->ddp.reducer;
+    s->parameters = calloc(r->bucket_count + 1, sizeof *s->parameters);
+    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the places of parameters");
+    for (size_t p = r->parameter_count; p > 0; p--) /* the first of a bucket is noted last */
+        s->parameters[r->bucket_of[p - 1]] = ls_model_parameter(r->model, p - 1)->data;
+    return LS_OK;
+}
+
+/* What of parameter p lies in the rank's slice of its bucket, perhaps nothing. */
+static ls_optimizer_range find_own(const struct sharded *s, size_t p) {
+    const ddp_reducer *r = s->ddp.reducer;
+    const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
+    size_t bucket = r->bucket_of[p], floats = r->buckets[bucket].count;
+    size_t slice = slice_begin(s, floats), begin = slice, end = slice + slice_of(s, floats); /* in the bucket */
+    size_t at = (size_t)(tensor->data - s->parameters[bucket]), behind = at + tensor->count; /* there, too */
+    ls_optimizer_range own = {.tensor = tensor};
+    if (begin < at) begin = at;
+    if (end > behind) end = behind;
+    if (begin >= end) return own;
+    own.first = begin - at;
+    own.count = end - begin;
+    if (s->shard) own.gradient = s->shard + s->turns[bucket].begin + (begin - slice);
+    return own;
+}
+
+static ls_status create_optimizer(struct sharded *s, const ddp_options *options) {
+    ls_parallel *p = &s->ddp.base;
+    size_t count = ls_model_parameter_count(p->model);
+    ls_optimizer_range *own = calloc(count + 1, sizeof *own);
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a rank's part of an optimizer");
+    for (size_t i = 0; i < count; i++) own[i] = find_own(s, i);
+    ls_status status =
+        ls_optimizer_create_of(&p->optimizer, p->devices[0], own, count, options->shards, &options->optimizer);
+    free(own);
+    return status;
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+static ls_status create_update(struct ddp *ddp, const ddp_options *options) {
+    ls_parallel *p = &ddp->base;
+    struct sharded *s = sharded_of(p);
+    bool gradients = p->mode == &ddp_zero2_mode;
+    ddp_reducer_options reducer = options->reducer;
+    reducer.reduce = reduce_scatter;
+    reducer.phase = LS_PHASE_REDUCE;
+    reducer.sliced = true;
+    reducer.context = s;
+    if (gradients) ddp_shard_gradients(&reducer);
+    ls_status status = ls_event_create(&s->updated, "parameters updated");
+    if (status == LS_OK) status = ls_event_create(&s->gathered, "parameters gathered");
+    if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &reducer);
+    if (status == LS_OK && gradients) status = ddp_alloc_shard(s);
+    if (status == LS_OK) status = find_parameters(s);
+    return status == LS_OK ? create_optimizer(s, options) : status;
+}
+
+static void destroy(ls_parallel *p) {
+    struct sharded *s = sharded_of(p);
+    (void)ls_device_synchronize(p->devices[0]);
+    ls_event_destroy(s->updated);
+    ls_event_destroy(s->gathered);
+    free(s->parameters);
+    ddp_free_shard(s);
+    ddp_destroy(p);
+}
+
+static const struct ls_parallel_ops zero1_ops = {
+    .prepare = ddp_prepare,
+    .forward_backward = ddp_forward_backward,
+    .reduce = ddp_sharded_reduce,
+    .apply = apply,
+    .abandon = ddp_abandon,
+    .destroy = destroy,
+};
+
+const struct ls_mode ddp_zero1_mode = {
+    .name = "DistributedDataParallel with ZeRO-1",
+    .option = "zero1",
+    .equals = "ddp",
+    .kept_as = "DistributedDataParallel",
+    .step = &zero1_ops,
+    .process = &ddp_process_ops,
+    .graph_obstacle = ddp_graph_obstacle,
+    .count_bytes = count_bytes,
+    .describe = ddp_describe,
+};
+
+static const struct ls_parallel_ops zero2_ops = {
+    .prepare = ddp_prepare,
+    .forward_backward = ddp_sharded_forward_backward,
+    .reduce = ddp_sharded_reduce,
+    .apply = apply,
+    .abandon = ddp_abandon,
+    .destroy = destroy,
+};
+
+const struct ls_mode ddp_zero2_mode = {
+    .name = "DistributedDataParallel with ZeRO-2",
+    .option = "zero2",
+    .equals = "ddp",
+    .kept_as = "DistributedDataParallel",
+    .step = &zero2_ops,
+    .process = &ddp_process_ops,
+    .graph_obstacle = ddp_graph_obstacle,
+    .count_bytes = count_bytes,
+    .describe = ddp_describe,
+};
+
+static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {
+    const struct ddp_kind kind = {mode, sizeof(struct sharded), create_update};
+    size_t unit = ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm);
+    *out = NULL;
+    ls_status status = ls_parameters_widen_slots(ls_model_tensors(model), unit);
+    return status == LS_OK ? ddp_create_as(out, &kind, model, options) : status;
+}
+
+ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return create(out, &ddp_zero1_mode, model, options);
+}
+
+ls_status ddp_create_zero2(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return create(out, &ddp_zero2_mode, model, options);
+}

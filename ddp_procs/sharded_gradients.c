@@ -1,0 +1,178 @@
+/* sharded_gradients — ZeRO-2: of the gradients a rank keeps its slices only.
+ *   idea  : stage 1 leaves each rank with buckets of which all but its own slice has served. Here the sum of that slice goes
+ *           to the rank's shard, 1/W of all gradients, and the bucket's memory to the next bucket: a few buffers, which buckets
+ *           take in turn while backward goes on
+ *   turns : a bucket needs its buffer from its first gradient's first operation until its reduce-scatter has been done. Which
+ *           layers write which gradients is known, and so is the order in which buckets are launched; so turns are planned
+ *           once, before the first step, by going through backward without computing. A bucket takes the buffer that has been
+ *           free for longest, but not the one that was launched last, whose reduce-scatter backward is to hide: then it takes
+ *           a new one. Tied weights, first written early and complete late, have theirs for as long
+ *   events: the compute stream waits for the bucket before in the same buffer to be reduced as soon as the bucket is launched
+ *           behind which this one may be written. (The host has then enqueued what is waited for.)
+ *   cost  : memory: 1/W of the gradients, and two or three buckets (--bucket-cap-mb: a bucket is no smaller than its largest
+ *           gradient, so a model of one large tensor saves nothing). No traffic more than stage 1; with --accumulate K, though, each
+ *           micro-batch is reduced, for there is no place where whole gradients add up: K reduce-scatters and one gather
+ *   order : in the ranks' order within a micro-batch, then micro-batch after micro-batch. DDP adds micro-batches first: with
+ *           --accumulate losses agree to 1e-5, otherwise bits
+ *   fails : a buffer that is written too early is a race, which shuffled streams show */
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/nn/network_internal.h"
+#include "ddp_procs/sharded_internal.h"
+#include "kernels/kernels.h"
+
+/* --- planning ------------------------------------------------------------------------------------------------------ */
+
+struct buffer {
+    size_t count;      /* floats: of its largest bucket */
+    size_t at, bucket; /* the bucket that had it last */
+};
+
+/* A backward that is gone through. */
+struct rehearsal {
+    struct turn *turns;
+    const struct bucket *buckets;
+    size_t bucket_count, launched;
+    size_t *pending, *buffer_of; /* of each bucket: gradients that are not ready, its buffer + 1 */
+    struct buffer *buffers;
+    size_t buffer_count;
+};
+
+/* Whose bucket was launched first, and before the one that was launched last; none: a new one. */
+static struct buffer *take_buffer(struct rehearsal *r) {
+    struct buffer *found = NULL;
+    for (struct buffer *b = r->buffers; b < r->buffers + r->buffer_count; b++)
+        if (b->bucket + 1 < r->launched && (!found || b->bucket < found->bucket)) found = b;
+    return found ? found : &r->buffers[r->buffer_count++];
+}
+
+static void begin_bucket(struct rehearsal *r, size_t bucket) {
+    if (r->buffer_of[bucket] > 0) return;
+    struct buffer *buffer = take_buffer(r);
+    r->buffer_of[bucket] = (size_t)(buffer - r->buffers) + 1;
+    r->turns[bucket].born = r->launched;
+    r->turns[bucket].before = buffer->count > 0 ? buffer->bucket : bucket;
+    if (buffer->count < r->buckets[bucket].count) buffer->count = r->buckets[bucket].count;
+    buffer->bucket = bucket;
+}
+
+static void complete_gradient(struct rehearsal *r, size_t bucket) {
+    r->pending[bucket]--;
+    while (r->launched < r->bucket_count && r->pending[r->launched] == 0) r->launched++;
+}
+
+static void rehearse(struct rehearsal *r, const ls_network *network, const size_t *bucket_of) {
+    for (size_t l = network->layer_count; l > 0; l--) {
+        const ls_layer *layer = &network->layers[l - 1];
+        for (size_t p = 0; p < layer->parameter_count; p++)
+            if (layer->writes_gradient[p]) begin_bucket(r, bucket_of[layer->parameter_numbers[p]]);
+        for (size_t p = 0; p < layer->parameter_count; p++)
+            if (layer->completes_gradient[p]) complete_gradient(r, bucket_of[layer->parameter_numbers[p]]);
+    }
+    for (size_t b = 0; b < r->bucket_count; b++) begin_bucket(r, b); /* whose gradients no layer writes */
+}
+
+/* Buffers one behind the other, each bucket in its own; and the buckets' slices in the shard. */
+static void lay_out(struct rehearsal *r, struct bucket *buckets, size_t world_size) {
+    size_t at = 0;
+    for (struct buffer *b = r->buffers; b < r->buffers + r->buffer_count; at += b++->count) b->at = at;
+    at = 0;
+    for (size_t b = 0; b < r->bucket_count; at += buckets[b++].count / world_size) {
+        buckets[b].at = r->buffers[r->buffer_of[b] - 1].at;
+        r->turns[b].begin = at;
+    }
+}
+
+static ls_status plan_turns(void *context, const ddp_reducer *reducer, struct bucket *buckets, size_t count) {
+    struct sharded *s = context;
+    struct rehearsal r = {.buckets = buckets, .bucket_count = count};
+    r.turns = s->turns = calloc(count + 1, sizeof *r.turns);
+    r.pending = calloc(count + 1, sizeof *r.pending);
+    r.buffer_of = calloc(count + 1, sizeof *r.buffer_of);
+    r.buffers = calloc(count + 1, sizeof *r.buffers);
+    bool fits = r.turns && r.pending && r.buffer_of && r.buffers;
+    for (size_t b = 0; fits && b < count; b++) r.pending[b] = buckets[b].parameter_count;
+    if (fits) rehearse(&r, ls_model_network(reducer->model), reducer->bucket_of);
+    if (fits) lay_out(&r, buckets, (size_t)s->ddp.base.world_size);
+    free(r.pending);
+    free(r.buffer_of);
+    free(r.buffers);
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to plan the buckets' turns");
+}
+
+/* --- a step -------------------------------------------------------------------------------------------------------- */
+
+/* For the reducer: the sum of the rank's slice to its shard. What must be widened or added passes through the bucket. */
+static ls_status reduce_to_shard(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
+                                 ls_dtype dtype) {
+    struct sharded *s = context;
+    size_t slice = slice_of(s, count), begin = slice_begin(s, count);
+    float *to = s->shard + s->turns[bucket].begin, *wide = s->ddp.reducer->buckets[bucket].data + begin;
+    char *own = (char *)values + begin * ls_dtype_nbytes(dtype);
+    bool at_once = dtype == LS_FP32 && !s->adds;
+    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE);
+    ls_status status =
+        ls_comm_reduce_scatter(s->ddp.comm, stream, values, at_once ? (void *)to : own, slice, dtype, LS_REDUCE_SUM);
+    if (dtype != LS_FP32) ls_cast(stream, LS_FP32, s->adds ? wide : to, dtype, own, slice);
+    if (s->adds) ls_add(stream, LS_FP32, to, to, wide, slice);
+    return status;
+}
+
+/* Buckets have been launched: before those that backward may write next it waits for their buffers. */
+static void claim_buffers(struct sharded *s) {
+    const ddp_reducer *r = s->ddp.reducer;
+    while (s->claimed < r->launched) {
+        s->claimed++;
+        for (size_t b = 0; b < r->bucket_count; b++)
+            if (s->turns[b].born == s->claimed && s->turns[b].before != b)
+                ls_stream_wait_event(s->ddp.compute, r->buckets[s->turns[b].before].reduced);
+    }
+}
+
+static ls_status on_grad_ready(void *context, size_t parameter) {
+    struct sharded *s = context;
+    ls_status status = s->reducers.grad_ready(s->reducers.context, parameter);
+    claim_buffers(s);
+    return status;
+}
+
+/* Every micro-batch goes as a step's last one does: its gradients are written anew, and travel. */
+ls_status ddp_sharded_forward_backward(ls_parallel *p) {
+    struct sharded *s = sharded_of(p);
+    bool is_reduced_next = ls_parallel_syncs(p), no_sync = p->no_sync;
+    int micro_batches = p->micro_batches;
+    s->claimed = 0;
+    /* also where the one before was launched as a graph, which the host knows nothing of */
+    s->adds = s->adds || !ls_parallel_is_first(p);
+    p->accumulates = false;
+    p->micro_batches = p->batch->index + 1;
+    p->no_sync = false;
+    ls_status status = ddp_forward_backward(p);
+    p->micro_batches = micro_batches;
+    p->no_sync = no_sync;
+    return status == LS_OK && !is_reduced_next ? ddp_sharded_reduce(p) : status;
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+void ddp_shard_gradients(ddp_reducer_options *reducer) {
+    reducer->reduce = reduce_to_shard;
+    reducer->place = plan_turns;
+}
+
+ls_status ddp_alloc_shard(struct sharded *s) {
+    const ddp_reducer *r = s->ddp.reducer;
+    ls_model *model = s->ddp.base.model;
+    size_t floats = 0;
+    for (size_t b = 0; b < r->bucket_count; b++) floats += slice_of(s, r->buckets[b].count);
+    s->reducers = *ls_model_hooks(model);
+    ls_model_on_grad_ready(model, on_grad_ready, s);
+    return ls_device_alloc(r->device, LS_MEMORY_GRADIENT, floats * sizeof(float), "a rank's shard of the gradients",
+                           (void **)&s->shard);
+}
+
+void ddp_free_shard(struct sharded *s) {
+    ls_device_free(s->ddp.base.devices[0], s->shard);
+    free(s->turns);
+}

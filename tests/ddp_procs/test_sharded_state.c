@@ -1,0 +1,258 @@
+/* What a rank of ZeRO-1 or 2 has and sends: bytes by formula, turns of buffers, parts of a decision that all ranks share, and
+ * what passes between its checkpoints and others'. */
+#include <math.h>
+#include <string.h>
+
+#include "common/nn/network_internal.h"
+#include "common/seam/step.h"
+#include "ddp_procs/sharded_internal.h"
+#include "tests/base/test.h"
+#include "tests/nn/models.h"
+#include "tests/parallel/plan.h"
+
+/* A rank's whole life: two groups, a session, and its samples. */
+struct life {
+    struct plan plan;
+    ls_comm *comm;
+    bool own_group;
+    struct session session;
+    struct samples samples;
+};
+
+static struct plan make(const char *model, enum mode mode, int ranks) {
+    struct plan plan = {.mode = mode, .devices = ranks, .model = model, .batch = 24, .steps = 4, .samples = 96};
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    plan.allreduce = "direct";
+    plan.bucket_cap_mb = 0.001;
+    return plan;
+}
+
+/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. */
+static void open_life(struct rank *rank, struct life *life, const struct plan *plan, ls_comm *comm) {
+    *life = (struct life){.plan = *plan, .comm = comm, .own_group = !comm};
+    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
+    if (!comm) CHECK(group_open(&life->comm, rank, plan->allreduce) == LS_OK);
+    CHECK(sync_group_open(&life->plan.sync_group, life->comm, rank, &life->plan) == LS_OK);
+    CHECK(session_open(&life->session, &life->plan, life->comm) == LS_OK);
+    CHECK(samples_make(&life->samples, &life->plan, life->session.model, rank->rank, rank->world_size));
+}
+
+/* Everything has been given back to the device. */
+static void close_life(struct rank *rank, struct life *life) {
+    struct session *s = &life->session;
+    ls_memory_report memory;
+    samples_free(&life->samples);
+    s->parallel->ops->destroy(s->parallel);
+    ls_model_destroy(s->model);
+    ls_device_memory(s->devices[0], &memory);
+    CHECK(memory.current_total_bytes == 0);
+    ls_device_close(s->devices[0]);
+    ls_comm_destroy(life->plan.sync_group);
+    if (life->own_group) ls_comm_destroy(life->comm);
+}
+
+static void run_on_ranks(const char *model, enum mode mode, int ranks, void (*body)(struct rank *rank)) {
+    struct plan plan = make(model, mode, ranks);
+    run_good_ranks(ranks, body, &plan);
+}
+
+/* --- memory and bytes ----------------------------------------------------------------------------------------------- */
+
+enum { LINE = 16 }; /* floats of 64 bytes */
+
+static size_t padded(const ls_model *model, size_t unit) {
+    size_t floats = 0;
+    for (size_t p = 0; p < ls_model_parameter_count(model); p++)
+        floats += (ls_model_parameter(model, p)->count + unit - 1) / unit * unit;
+    return floats;
+}
+
+/* Of Adam's moments, of gradients and of parameters; what an optimizer has beside moments is some hundred bytes a tensor. */
+static void count_memory(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct life life;
+    ls_memory_report memory;
+    open_life(rank, &life, plan, NULL);
+    const struct sharded *s = sharded_of(life.session.parallel);
+    const ddp_reducer *r = s->ddp.reducer;
+    ls_device_memory(life.session.devices[0], &memory);
+    size_t all = padded(life.session.model, LINE * (size_t)rank->world_size) * sizeof(float);
+    size_t own = all / (size_t)rank->world_size, beside = 256 + 64 * ls_model_parameter_count(life.session.model);
+    double moments = (double)memory.current_bytes[LS_MEMORY_OPTIMIZER], sum = moments;
+    CHECK(memory.current_bytes[LS_MEMORY_PARAMETER] == all);
+    CHECK(moments <= (double)(2 * own + beside));
+    CHECK(ls_sum_over_ranks(life.session.parallel, &sum, 1) == LS_OK);
+    CHECK(sum >= 2.0 * sizeof(float) * (double)padded(life.session.model, LINE)); /* nothing is nobody's */
+    bool gradients = plan->mode == MODE_ZERO2;
+    CHECK(memory.current_bytes[LS_MEMORY_GRADIENT] == (gradients ? own : 0));
+    size_t largest = 0;
+    for (size_t b = 0; b < r->bucket_count; b++)
+        if (largest < r->buckets[b].count) largest = r->buckets[b].count;
+    CHECK(r->bucket_count > 4);
+    CHECK(gradients ? memory.current_bytes[LS_MEMORY_BUCKET] <= 3 * largest * sizeof(float)
+                    : memory.current_bytes[LS_MEMORY_BUCKET] == all);
+    close_life(rank, &life);
+}
+
+TEST(a_rank_has_its_share_and_padding) {
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++)
+        for (int ranks = 1; ranks <= 8; ranks++)
+            run_on_ranks("mlp:20,33,32,31,30,29,13,7", (enum mode)mode, ranks, count_memory);
+}
+
+static uint64_t step_traffic(struct rank *rank, struct life *life, size_t k) {
+    ls_comm_traffic before, after;
+    ls_comm_traffic_read(life->comm, &before);
+    CHECK(session_step(&life->session, &life->samples.batches[k]) == LS_OK);
+    CHECK(session_synchronize(&life->session) == LS_OK);
+    ls_comm_traffic_read(life->comm, &after);
+    return after.sent_bytes - before.sent_bytes;
+}
+
+/* Tensors of multiples of what 2 and 4 ranks need, so that padding is none. A step counts what was announced. */
+static void count_traffic(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct plan ddp_plan = *plan;
+    struct life ddp, shards;
+    uint64_t announced[LS_PHASE_COUNT] = {0};
+    ddp_plan.mode = MODE_DDP;
+    open_life(rank, &ddp, &ddp_plan, NULL);
+    (void)step_traffic(rank, &ddp, 0);
+    (void)step_traffic(rank, &ddp, 1); /* with new buckets, for which ranks meet */
+    uint64_t expected = step_traffic(rank, &ddp, 2);
+    open_life(rank, &shards, plan, ddp.comm);
+    (void)step_traffic(rank, &shards, 0);
+    ls_parallel *p = shards.session.parallel;
+    ls_phase_reset(p->clocks);
+    CHECK(step_traffic(rank, &shards, 1) == expected);
+    p->mode->count_bytes(p, (struct ls_step_size){plan->batch, 1}, 0, announced);
+    CHECK(memcmp(announced, p->clocks->bytes, sizeof announced) == 0);
+    uint64_t bytes = padded(shards.session.model, LINE) * sizeof(float);
+    CHECK(announced[LS_PHASE_REDUCE] == bytes && announced[LS_PHASE_GATHER] == bytes);
+    close_life(rank, &shards);
+    close_life(rank, &ddp);
+}
+
+TEST(a_step_sends_what_an_all_reduce_sends) {
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++)
+        for (int ranks = 2; ranks <= 4; ranks *= 2)
+            run_on_ranks("mlp:64,128,64,64", (enum mode)mode, ranks, count_traffic);
+}
+
+/* --- decisions ------------------------------------------------------------------------------------------------------ */
+
+/* An infinity in the last rank's slices only: no rank steps, and all halve the scale. */
+static void infinite_on_one(struct rank *rank) {
+    struct plan plan = *(const struct plan *)rank->argument;
+    struct life life;
+    struct ls_scaler_state scaler;
+    uint64_t before, after, state;
+    plan.precision = LS_FP16;
+    open_life(rank, &life, &plan, NULL);
+    CHECK(session_step(&life.session, &life.samples.batches[0]) == LS_OK);
+    CHECK(session_hash(&life.session, &before, &state) == LS_OK);
+    CHECK(ls_step_gradients(life.session.parallel, &life.samples.batches[1]) == LS_OK);
+    CHECK(session_synchronize(&life.session) == LS_OK);
+    const ls_optimizer_range *own = ls_optimizer_range_at(life.session.parallel->optimizer, 0);
+    if (rank->rank == rank->world_size - 1) {
+        CHECK(own->count > 0);
+        float *gradient = own->gradient ? own->gradient : own->tensor->gradient + own->first;
+        gradient[own->count - 1] = INFINITY;
+    }
+    CHECK(ls_step_update(life.session.parallel) == LS_OK);
+    CHECK(session_hash(&life.session, &after, &state) == LS_OK && after == before);
+    CHECK(session_scaler(&life.session, &scaler) == LS_OK && scaler.skipped == 1 && scaler.scale == 32768);
+    CHECK(session_step(&life.session, &life.samples.batches[2]) == LS_OK);
+    CHECK(session_hash(&life.session, &after, &state) == LS_OK && after != before);
+    close_life(rank, &life);
+}
+
+TEST(an_infinity_on_one_rank_keeps_all_from_stepping) {
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++)
+        for (int ranks = 2; ranks <= 3; ranks++) run_on_ranks("mlp:64,64,10", (enum mode)mode, ranks, infinite_on_one);
+}
+
+/* Small integers, which no order of summation rounds: a sum that is taken twice, or not, shows; also where gradients stay for
+ * a while (no_sync), of which stage 2 knows nothing. */
+static void add_up(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct plan ddp_plan = *plan;
+    struct life ddp, shards;
+    uint64_t left = 0, right = 0, state;
+    ddp_plan.mode = MODE_DDP;
+    open_life(rank, &ddp, &ddp_plan, NULL);
+    open_life(rank, &shards, plan, ddp.comm);
+    for (size_t k = 0; k < plan->steps; k++) {
+        ddp.session.parallel->no_sync = shards.session.parallel->no_sync = k % 2 == 0;
+        CHECK(ls_step_gradients(ddp.session.parallel, &ddp.samples.batches[k]) == LS_OK);
+        CHECK(ls_step_gradients(shards.session.parallel, &shards.samples.batches[k]) == LS_OK);
+        if (k % 2 == 0) continue;
+        CHECK(ls_step_update(ddp.session.parallel) == LS_OK && ls_step_update(shards.session.parallel) == LS_OK);
+        CHECK(session_synchronize(&ddp.session) == LS_OK && session_synchronize(&shards.session) == LS_OK);
+        for (size_t p = 0; p < ls_model_parameter_count(ddp.session.model); p++) {
+            const struct ls_tensor *a = ls_model_parameter(ddp.session.model, p);
+            const struct ls_tensor *b = ls_model_parameter(shards.session.model, p);
+            for (size_t i = 0; i < a->count; i++) CHECK(fabsf(a->data[i] - b->data[i]) < 1e-6F);
+        }
+    }
+    CHECK(session_hash(&ddp.session, &left, &state) == LS_OK && session_hash(&shards.session, &right, &state) == LS_OK);
+    CHECK(plan->mode == MODE_ZERO2 || left == right);
+    close_life(rank, &shards);
+    close_life(rank, &ddp);
+}
+
+TEST(gradients_that_stay_add_up) {
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++)
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            struct plan plan = make("mlp:20,16,10", (enum mode)mode, ranks);
+            plan.optimizer = ls_optimizer_defaults(LS_SGD);
+            plan.optimizer.learning_rate = 0.1;
+            run_good_ranks(ranks, add_up, &plan);
+        }
+}
+
+/* --- turns ---------------------------------------------------------------------------------------------------------- */
+
+/* Gone through layer by layer: from its first gradient to its launch nobody else has a bucket's memory. */
+static void expect_own_memory(struct rank *rank, const struct sharded *s, const ls_network *network) {
+    const ddp_reducer *r = s->ddp.reducer;
+    size_t pending[64], launched = 0;
+    bool alive[64] = {false};
+    CHECK(r->bucket_count <= 64);
+    for (size_t b = 0; b < r->bucket_count; b++) pending[b] = r->buckets[b].parameter_count;
+    for (size_t l = network->layer_count; l > 0; l--) {
+        const ls_layer *layer = &network->layers[l - 1];
+        for (size_t p = 0; p < layer->parameter_count; p++)
+            if (layer->writes_gradient[p]) alive[r->bucket_of[layer->parameter_numbers[p]]] = true;
+        for (size_t a = 0; a < r->bucket_count; a++)
+            for (size_t b = 0; b < a; b++) {
+                const struct bucket *one = &r->buckets[a], *other = &r->buckets[b];
+                CHECK(!alive[a] || !alive[b] || one->at + one->count <= other->at ||
+                      other->at + other->count <= one->at);
+            }
+        for (size_t p = 0; p < layer->parameter_count; p++)
+            if (layer->completes_gradient[p]) pending[r->bucket_of[layer->parameter_numbers[p]]]--;
+        while (launched < r->bucket_count && pending[launched] == 0) alive[launched++] = false;
+    }
+    CHECK(launched == r->bucket_count);
+}
+
+static void look_at_turns(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct life life;
+    open_life(rank, &life, plan, NULL);
+    expect_own_memory(rank, sharded_of(life.session.parallel), ls_model_network(life.session.model));
+    close_life(rank, &life);
+}
+
+TEST(buckets_that_are_written_have_their_own_memory) {
+    ls_network *network = residual_network();
+    static const char *const models[] = {"mlp:20,33,32,31,30,29,13,7", "convnet", NULL};
+    for (size_t m = 0; m < COUNT_OF(models); m++) {
+        struct plan plan = make(models[m], MODE_ZERO2, 2);
+        if (!models[m]) plan.network = network;
+        for (plan.bucket_cap_mb = 1e-6; plan.bucket_cap_mb < 1; plan.bucket_cap_mb *= 10)
+            run_good_ranks(2, look_at_turns, &plan);
+    }
+    ls_network_destroy(network);
+}

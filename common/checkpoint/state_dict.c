@@ -33,17 +33,26 @@ void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor
     for (int d = 0; d < tensor->ndim; d++) added->nbytes *= tensor->shape[d];
 }
 
-static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight) {
+/* `part`: what is here of it; NULL: all. */
+static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, const struct ls_part *part) {
     struct ls_state_tensor tensor = {
         .dtype = LS_SAFETENSOR_F32, .ndim = weight->ndim, .memory = weight->data, .on_device = true};
+    if (part) {
+        tensor.memory = part->values;
+        tensor.is_shared_out = true;
+        tensor.first = part->first;
+        tensor.held = part->count;
+    }
     memcpy(tensor.name, weight->name, sizeof weight->name);
     memcpy(tensor.shape, weight->shape, sizeof tensor.shape);
     ls_state_dict_add(dict, &tensor);
 }
 
 void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model) {
-    for (size_t p = 0; p < ls_model_parameter_count(model); p++) add_weight(dict, ls_model_parameter(model, p));
-    for (size_t b = 0; b < ls_model_buffer_count(model); b++) add_weight(dict, ls_model_buffer(model, b));
+    const ls_parameters *all = ls_model_tensors(model);
+    if (all->parts) dict->group = all->group;
+    for (size_t p = 0; p < all->count; p++) add_weight(dict, &all->tensors[p], all->parts ? &all->parts[p] : NULL);
+    for (size_t b = 0; b < all->buffer_count; b++) add_weight(dict, ls_model_buffer(model, b), NULL);
     for (size_t i = 0; i < ls_model_batchnorm_count(model); i++) {
         struct ls_state_tensor tensor = {
             .dtype = LS_SAFETENSOR_I64, .memory = ls_model_batches_tracked(model, i), .optional = true};
@@ -207,19 +216,11 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 
 /* --- to a file --------------------------------------------------------------------------------------------------- */
 
-/* All of a tensor, in `whole`: zeros, this rank's part, and what the others add to the zeros. As integers, for then any bits
- * and 0 make these bits. */
-static ls_status bring_together(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
-                                float *whole) {
-    size_t floats = ls_aligned_floats(tensor->nbytes / sizeof *whole), pairs = floats / 2;
-    ls_fill(stream, whole, 0, floats);
-    ls_copy(stream, whole + tensor->first, tensor->memory, tensor->held * sizeof *whole);
-    return ls_comm_settle(stream, ls_comm_all_reduce(dict->group, stream, whole, pairs, LS_INT64, LS_REDUCE_SUM));
-}
-
 static ls_status copy_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                              float *whole, char *room) {
-    ls_status status = tensor->is_shared_out ? bring_together(dict, stream, tensor, whole) : LS_OK;
+    const struct ls_part part = {tensor->memory, tensor->first, tensor->held};
+    size_t count = tensor->nbytes / sizeof *whole;
+    ls_status status = tensor->is_shared_out ? ls_part_gather(dict->group, stream, &part, whole, count) : LS_OK;
     if (status == LS_OK && room) ls_copy(stream, room, tensor->is_shared_out ? whole : tensor->memory, tensor->nbytes);
     return status;
 }

@@ -10,14 +10,14 @@
  * fp16, bf16 or fp64; or a checkpoint, of which the weights alone are taken. With `tell`, one note says what was
  * stripped, converted or left out. num_batches_tracked may be missing. LS_ERR_INVALID names the first tensor that is
  * missing, has another shape or type, or that the model does not have, or that holds NaN or an infinity; the model is
- * unchanged then. Host-blocking. */
+ * unchanged then. Host-blocking; collective where ranks share the parameters out (parameters.h). */
 ls_status ls_weights_load(ls_model *model, const char *path, bool tell);
 
 /* What PyTorch's DataParallel and DistributedDataParallel put in front of every name. */
 #define LS_MODULE_PREFIX "module."
 
 /* Writes them all, each name behind `prefix` ("": none); the file is replaced as a whole or not at all.
- * Host-blocking. */
+ * Host-blocking; where ranks share the parameters out, collective, and rank 0 writes. */
 ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix);
 
 #endif

@@ -34,9 +34,10 @@ ls_status ls_frame_sync_batchnorm(ls_frame *frame, ls_comm *group);
  * poisons the device. */
 struct ls_hooks {
     ls_status (*grad_ready)(void *context, size_t parameter); /* its gradient's last operation has been enqueued */
+    void *context;                                            /* of grad_ready */
     void (*enter)(void *context, int block, bool backward);   /* before the first operation of a block ... */
     void (*leave)(void *context, int block, bool backward);   /* ... and behind the last one */
-    void *context;
+    void *block_context;
 };
 
 /* In recomputing, batch norm's running statistics and counts stay as they are: they have moved when the same samples went

@@ -25,7 +25,7 @@ static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
 }
 
 ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
-                                      ls_dtype precision, int every) {
+                                      ls_dtype precision, int every, bool placed) {
     *out = NULL;
     ls_model *model = new_model(device, max_batch, precision);
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
@@ -33,22 +33,23 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
     model->every = every;
     struct ls_declarations declared = {network->parameters, network->buffers, network->parameter_count,
                                        network->buffer_count, network->block_count};
-    ls_status status = ls_parameters_create(&model->parameters, device, precision, &declared);
+    ls_status status = ls_parameters_create(&model->parameters, device, precision, placed, &declared);
     if (status == LS_OK) status = ls_segments_create(&model->segments, device, network, precision, every, max_batch);
     return hand_out(out, model, status);
 }
 
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
                              ls_dtype precision) {
-    return ls_model_create_segments_of(out, device, network, max_batch, precision, 0);
+    return ls_model_create_segments_of(out, device, network, max_batch, precision, 0, false);
 }
 
 ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
-                                   ls_dtype precision, int every) {
+                                   ls_dtype precision, int every, bool placed) {
     *out = NULL;
     ls_network *network;
     ls_status status = ls_network_create(&network, description);
-    if (status == LS_OK) status = ls_model_create_segments_of(out, device, network, max_batch, precision, every);
+    if (status == LS_OK)
+        status = ls_model_create_segments_of(out, device, network, max_batch, precision, every, placed);
     if (status == LS_OK)
         (*out)->owned = network;
     else
@@ -58,11 +59,11 @@ ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char
 
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
                           ls_dtype precision) {
-    return ls_model_create_segments(out, device, description, max_batch, precision, 0);
+    return ls_model_create_segments(out, device, description, max_batch, precision, 0, false);
 }
 
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch) {
-    return ls_model_create_segments_of(out, device, model->network, max_batch, model->precision, model->every);
+    return ls_model_create_segments_of(out, device, model->network, max_batch, model->precision, model->every, false);
 }
 
 void ls_model_destroy(ls_model *model) {
@@ -91,12 +92,20 @@ void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *contex
     model->hooks.context = context;
 }
 
+void ls_model_on_blocks(ls_model *model, ls_block_fn enter, ls_block_fn leave, void *context) {
+    model->hooks.enter = enter;
+    model->hooks.leave = leave;
+    model->hooks.block_context = context;
+}
+
+size_t ls_model_visits(const ls_model *model, int *visits) { return ls_segments_visits(model->segments, visits); }
+
 const struct ls_hooks *ls_model_hooks(const ls_model *model) { return &model->hooks; }
 
 /* --- initial values ---------------------------------------------------------------------------------------------- */
 
-static float *at_offset(float *host, const ls_parameters *parameters, const struct ls_tensor *tensor) {
-    return host + (tensor->data - parameters->slab);
+static float *at_offset(float *host, const ls_parameters *parameters, size_t tensor) {
+    return host + parameters->offsets[tensor];
 }
 
 /* What a layer shares with an earlier one is drawn all the same, and thrown away: in PyTorch a module has drawn its weight
@@ -106,7 +115,7 @@ static ls_status init_layer(const ls_layer *layer, const ls_parameters *all, flo
     ls_status status = LS_OK;
     for (size_t p = 0; p < layer->parameter_count; p++) {
         const struct ls_tensor *tensor = &all->tensors[layer->parameter_numbers[p]];
-        parameters[p] = at_offset(host, all, tensor);
+        parameters[p] = at_offset(host, all, layer->parameter_numbers[p]);
         if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
         parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
         if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
@@ -120,7 +129,7 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
     const ls_parameters *all = model->parameters;
     ls_model_parameters_changed(model);
     if (!ls_device_computes(model->device)) return LS_OK; /* there is no place for them, and they may be many */
-    float *host = calloc(all->slab_floats, sizeof *host);
+    float *host = calloc(all->all_floats, sizeof *host);
     if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
     ls_generator generator;
     ls_generator_seed(&generator, seed);
@@ -130,9 +139,10 @@ ls_status ls_model_init(ls_model *model, uint64_t seed) {
     for (size_t b = 0; b < all->buffer_count; b++) { /* running_mean 0, running_var 1 */
         const struct ls_tensor *buffer = &all->tensors[all->count + b];
         bool variance = strstr(buffer->name, "running_var") != NULL;
-        for (size_t i = 0; i < buffer->count; i++) at_offset(host, all, buffer)[i] = variance ? 1 : 0;
+        for (size_t i = 0; i < buffer->count; i++) at_offset(host, all, all->count + b)[i] = variance ? 1 : 0;
     }
-    if (status == LS_OK) status = ls_copy_now(model->compute, all->slab, host, all->slab_floats * sizeof *host);
+    for (size_t t = 0; status == LS_OK && t < all->count + all->buffer_count; t++)
+        status = ls_parameters_write(model->parameters, t, at_offset(host, all, t));
     free(host);
     return status;
 }
@@ -189,7 +199,7 @@ void ls_model_state(const ls_model *model, float **data, size_t *count) {
 
 void ls_model_parameters(const ls_model *model, float **data, size_t *count) {
     *data = model->parameters->slab;
-    *count = model->parameters->parameter_floats;
+    *count = model->parameters->is_placed ? 0 : model->parameters->parameter_floats;
 }
 
 /* --- batch norm ---------------------------------------------------------------------------------------------------- */

@@ -37,14 +37,15 @@ ls_status ls_model_create(ls_model **out, ls_device *device, const char *descrip
 /* The same of any network, which is borrowed for the model's life. */
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
                              ls_dtype precision);
-/* Both with activation checkpointing: of each `every` blocks only the input is kept, and their forward is run once more before
+/* Both with activation checkpointing, and perhaps `placed`: without memory for parameters, which an owner places
+ * (parameters.h). Of each `every` blocks only the input is kept, and their forward is run once more before
  * their backward (segments.c). Bits and buffers are those without it. LS_EVERY_SQRT: as many blocks as there are segments,
  * about; 0: all activations are kept. */
 #define LS_EVERY_SQRT (-1)
 ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
-                                   ls_dtype precision, int every);
+                                   ls_dtype precision, int every, bool placed);
 ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
-                                      ls_dtype precision, int every);
+                                      ls_dtype precision, int every, bool placed);
 /* Another model of the same network, which `model` lends it, precision and segments: a replica, with parameters of its own
  * (zero). */
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
@@ -74,7 +75,8 @@ const struct ls_tensor *ls_model_parameter(const ls_model *model, size_t index);
 size_t ls_model_buffer_count(const ls_model *model);
 const struct ls_tensor *ls_model_buffer(const ls_model *model, size_t index);
 
-/* All parameters and buffers as one range of device memory (padding between tensors is zero). */
+/* All parameters and buffers as one range of device memory (padding between tensors is zero); of parameters that are placed
+ * elsewhere there are none in it. */
 void ls_model_state(const ls_model *model, float **data, size_t *count);
 /* The parameters' part of it. */
 void ls_model_parameters(const ls_model *model, float **data, size_t *count);
@@ -104,6 +106,12 @@ void ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
+/* Called as a pass enters and leaves a block (struct ls_hooks); NULL: nobody is. */
+typedef void (*ls_block_fn)(void *context, int block, bool backward);
+void ls_model_on_blocks(ls_model *model, ls_block_fn enter, ls_block_fn leave, void *context);
+/* The blocks in the order in which a training step enters them, into `visits`, which has room for three times the network's:
+ * forward, then backward with what it runs forward again. Returns their number. */
+size_t ls_model_visits(const ls_model *model, int *visits);
 /* The hooks of its passes: for frames beside the model's own, whose gradients are to be reported likewise. */
 const struct ls_hooks *ls_model_hooks(const ls_model *model);
 

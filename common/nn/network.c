@@ -225,6 +225,17 @@ struct ls_blocks ls_network_blocks(const ls_network *network) {
     return (struct ls_blocks){0, network->block_count};
 }
 
+const char *ls_network_shared_parameter(const ls_network *network) {
+    for (size_t l = 0; l < network->layer_count; l++) {
+        const ls_layer *layer = &network->layers[l];
+        for (size_t p = 0; p < layer->parameter_count; p++) {
+            const struct ls_declared *declared = &network->parameters[layer->parameter_numbers[p]];
+            if (declared->block != layer->block) return declared->tensor.name;
+        }
+    }
+    return NULL;
+}
+
 struct ls_shape ls_network_output(const ls_network *network) {
     return network->layers[network->layer_count - 1].out;
 }

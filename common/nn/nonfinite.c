@@ -56,7 +56,9 @@ static ls_status search_layer(const struct search *s, const ls_frame *frame, siz
     const ls_layer *layer = &frame->network->layers[l];
     ls_model *model = s->model;
     ls_status status = LS_OK;
-    for (size_t p = 0; status == LS_OK && s->place[0] == '\0' && p < layer->parameter_count; p++) {
+    /* of values that come and go the last blocks' are there at best */
+    size_t parameters = model->parameters->is_placed ? 0 : layer->parameter_count;
+    for (size_t p = 0; status == LS_OK && s->place[0] == '\0' && p < parameters; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, layer->parameter_numbers[p]);
         status = search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, s->place,
                                s->capacity);

@@ -52,7 +52,7 @@ static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *par
 
 static void tell(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks, int block,
                  bool backward) {
-    if (hook && ls_device_status(frame->device) == LS_OK) hook(hooks->context, block, backward);
+    if (hook && ls_device_status(frame->device) == LS_OK) hook(hooks->block_context, block, backward);
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------- */
@@ -217,6 +217,8 @@ void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct
         const ls_layer *layer = layer_at(frame, l - 1);
         if (l == frame->end || layer_at(frame, l)->block != layer->block)
             tell(frame, hooks->enter, hooks, layer->block, true);
+        if (hooks->enter)
+            renew_half(frame, parameters, l - 1, l); /* forward's may have made room for another block's */
         if (!layer->is_unread)
             backward_layer(frame, &ready, l - 1, dy, accumulate);
         else if (!accumulate)

@@ -157,6 +157,17 @@ void ls_segments_backward(ls_segments *s, ls_parameters *parameters, const struc
     }
 }
 
+size_t ls_segments_visits(const ls_segments *s, int *visits) {
+    size_t count = 0;
+    for (int b = 0; b < s->list[s->count - 1].frame->blocks.end; b++) visits[count++] = b;
+    for (int i = s->count - 1; i >= 0; i--) {
+        struct ls_blocks blocks = s->list[i].frame->blocks;
+        for (int b = blocks.first; i < s->count - 1 && b < blocks.end; b++) visits[count++] = b;
+        for (int b = blocks.end; b > blocks.first; b--) visits[count++] = b - 1;
+    }
+    return count;
+}
+
 /* --- looking at activations ------------------------------------------------------------------------------------------ */
 
 ls_status ls_segments_look(ls_segments *s, ls_parameters *parameters, ls_look_fn look, void *context) {

@@ -26,6 +26,9 @@ const void *ls_segments_forward(ls_segments *segments, ls_parameters *parameters
 void ls_segments_backward(ls_segments *segments, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
                           bool accumulate);
 
+/* ls_model_visits: the order in which the two enter blocks. */
+size_t ls_segments_visits(const ls_segments *segments, int *visits);
+
 /* After a forward: calls `look` with each frame in turn while its activations are there, until *done. Those that have been
  * dropped are made again, unless other ranks would have to take part. `look` fails: so does this. Host-blocking as `look`. */
 typedef ls_status (*ls_look_fn)(void *context, const ls_frame *frame, bool *done);

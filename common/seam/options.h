@@ -84,10 +84,10 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
  * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
 
-/* The model that is trained, on `device`, with room for batches of up to `max_batch` samples, as yet without weights. If `tell`,
- * there is a note where --checkpoint-activations has no effect. */
+/* The model that is trained, on `device`, with room for batches of up to `max_batch` samples, as yet without weights;
+ * `placed`: nor memory for them (model.h). If `tell`, there is a note where --checkpoint-activations has no effect. */
 ls_status ls_train_open_model(ls_model **out, const ls_train_options *options, ls_device *device, size_t max_batch,
-                              bool tell);
+                              bool placed, bool tell);
 
 /* What --checkpoint-activations says (NULL: it is not given) as ls_model_create_segments takes it. LS_ERR_USAGE with one
  * line. */

@@ -68,7 +68,6 @@ ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begi
 }
 
 ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
-    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     ls_status status = LS_OK;
     *hash = LS_HASH_SEED;
     for (size_t p = 0; status == LS_OK && p < ls_model_parameter_count(model); p++) {
@@ -76,7 +75,7 @@ ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
         size_t nbytes = tensor->count * sizeof(float);
         float *host = malloc(nbytes);
         if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);
-        status = ls_copy_now(compute, host, tensor->data, nbytes);
+        status = ls_parameters_read(ls_model_tensors(model), p, host);
         *hash = ls_hash(*hash, host, nbytes);
         free(host);
     }

@@ -159,7 +159,7 @@ static void expect_visited(const char *description, ls_dtype precision) {
 
     struct visit visit = {.parameters = ls_model_tensors(b.model)};
     const ls_parameters *all = visit.parameters;
-    const struct ls_hooks hooks = {.enter = come, .leave = go, .context = &visit};
+    const struct ls_hooks hooks = {.enter = come, .leave = go, .block_context = &visit};
     visit.values = make_values(devices[1], all->parameter_floats, 0);
     memcpy(visit.values, all->slab, all->parameter_floats * sizeof(float));
     for (int block = 0; block < all->block_count; block++) set_block(&visit, block, false);

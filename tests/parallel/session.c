@@ -45,8 +45,8 @@ static ls_status open_model(struct session *s, const struct plan *plan) {
     size_t pieces = plan->mode == MODE_DP ? (size_t)plan->devices : 1, rows = (max_batch(plan) + pieces - 1) / pieces;
     ls_status status =
         plan->network
-            ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows, plan->precision, plan->every)
-            : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows, plan->precision, plan->every);
+            ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows, plan->precision, plan->every, false)
+            : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows, plan->precision, plan->every, false);
     if (status != LS_OK) return status;
     bool stored = plan->stored && s->rank == 0;
     if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;

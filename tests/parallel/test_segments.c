@@ -75,7 +75,7 @@ TEST(nor_does_the_order_of_the_streams) {
 static void measure(const char *description, int every, ls_memory_report *memory) {
     ls_device *device = open_device(0);
     ls_model *model;
-    assert_int_equal(ls_model_create_segments(&model, device, description, 16, LS_FP32, every), LS_OK);
+    assert_int_equal(ls_model_create_segments(&model, device, description, 16, LS_FP32, every, false), LS_OK);
     ls_device_memory(device, memory);
     ls_model_destroy(model);
     close_empty_device(device);

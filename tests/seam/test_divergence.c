@@ -37,7 +37,7 @@ TEST(the_first_place_in_the_computation_is_named) {
     ls_device *device = open_device(0);
     for (int m = 0; m < 4; m++) { /* with all activations, and with those of a block at a time */
         ls_model *model;
-        assert_int_equal(ls_model_create_segments(&model, device, descriptions[m / 2], BATCH, LS_FP32, m % 2), LS_OK);
+        assert_int_equal(ls_model_create_segments(&model, device, descriptions[m / 2], BATCH, LS_FP32, m % 2, false), LS_OK);
         assert_int_equal(ls_model_init(model, 1), LS_OK);
         size_t count = BATCH * ls_shape_count(ls_model_input(model));
         float *x = make_values(device, count, 2);
@@ -60,7 +60,7 @@ static void fill(const ls_model *model, size_t parameter, float value) {
 TEST(an_overflow_is_found_in_the_output_of_its_layer) {
     ls_device *device = open_device(0);
     ls_model *model = make_model(device, "mlp:6,4,3", BATCH, 1), *convnet;
-    assert_int_equal(ls_model_create_segments(&convnet, device, "convnet", BATCH, LS_FP32, 1), LS_OK);
+    assert_int_equal(ls_model_create_segments(&convnet, device, "convnet", BATCH, LS_FP32, 1, false), LS_OK);
     assert_int_equal(ls_model_init(convnet, 1), LS_OK);
     float *x = make_values(device, BATCH * 784, 2);
     for (int i = 0; i < BATCH * 784; i++) x[i] = 1;

@@ -95,7 +95,7 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
     if (status == LS_OK) status = ls_network_create_described(&s->network, described);
     if (status == LS_OK)
         status = ls_model_create_segments_of(&s->model, s->devices[0], s->network, most, described->precision,
-                                             s->options->every);
+                                             s->options->every, false);
     if (status == LS_OK && s->options->mode == LS_PLAN_DDP) status = join_ranks(s);
     return status;
 }

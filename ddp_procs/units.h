@@ -1,0 +1,32 @@
+/* Units: the parameters of a block, of which each rank keeps a slice, and which all ranks gather when a pass enters the block
+ * (units.c): what ZeRO-3 adds to the sharded gradients of ZeRO-2. FSDP calls them so, too.
+ *
+ * Threads: as the model's. */
+#ifndef DDP_UNITS_H
+#define DDP_UNITS_H
+
+#include "common/comm/comm.h"
+#include "common/nn/model.h"
+#include "common/seam/phase.h"
+
+typedef struct ddp_units ddp_units;
+
+enum { DDP_MOST_PREFETCHED = 2 };
+
+/* Gives a model without values (`placed`, model.h) slices of zeros, hooks into its passes, and shares its parameters out: to be
+ * initialised or loaded afterwards, on all ranks alike. `beside`: a second group of the same ranks, for the compute stream.
+ * Slots are widened, as by ls_parameters_widen_slots. LS_ERR_UNSUPPORTED, with one line, for a network whose blocks share
+ * parameters. Collective; all are borrowed until destroy. On failure *out is NULL. */
+ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_model *model,
+                           struct ls_phase_clock *clock, int prefetch);
+/* The model has no values afterwards. NULL is a no-op. */
+void ddp_units_destroy(ddp_units *units);
+
+/* What a step of so many micro-batches gathers, other ranks' slices and its own. */
+uint64_t ddp_units_step_nbytes(const ddp_units *units, int micro_batches);
+
+/* Where this rank's slice of a block's values begins in the memory of all slices, in floats, and the floats of it. */
+size_t ddp_units_slice_begin(const ddp_units *units, int block);
+size_t ddp_units_slice_floats(const ddp_units *units, int block);
+
+#endif

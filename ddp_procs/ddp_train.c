@@ -150,7 +150,8 @@ static size_t micro_batch(const struct session *session, const ddp_settings *s) 
 
 /* `tell`: what there is to say of the weights that are read. */
 static ls_status open_model(struct session *session, const ddp_settings *s, bool tell) {
-    ls_status status = ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), false, tell);
+    ls_status status =
+        ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), false, tell);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init, tell);
     return status;

@@ -39,6 +39,7 @@ typedef struct ddp_reducer_options {
      * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
      * find_unused) */
     bool sliced;
+    bool by_block; /* with `sliced`: a bucket for each block of the network, whatever its size */
 } ddp_reducer_options;
 
 /* Places all gradients of the model in one bucket (find_unused, sliced: in buckets that stay) and hooks into its backward.

@@ -152,9 +152,18 @@ static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limi
     return status;
 }
 
+static ls_status assign_blocks(ddp_reducer *r) {
+    struct ddp_buckets plan;
+    ls_status status = ddp_assign_blocks(&plan, ls_model_tensors(r->model)->block_of, r->parameter_count);
+    if (status == LS_OK) status = adopt_plan(r, &plan);
+    ddp_buckets_free(&plan);
+    return status;
+}
+
 ls_status ddp_reducer_assign_first(ddp_reducer *r) {
     struct limits everything = {{SIZE_MAX, SIZE_MAX}};
     for (size_t p = 0; p < r->parameter_count; p++) r->ready_order[p] = (int64_t)p;
+    if (r->options.by_block) return assign_blocks(r);
     return assign(r, r->ready_order, r->buckets_stay ? bucket_limits(r) : everything, true);
 }
 

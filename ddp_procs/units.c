@@ -73,7 +73,7 @@ static int choose(const ddp_units *u, size_t at, int held[MOST_BUFFERS], int cho
     int count = 0;
     for (size_t i = at; i < u->visit_count && i <= at + u->prefetch; i++) {
         int block = u->visits[i], buffer = block % u->buffer_count;
-        if (held[buffer] == block) continue;
+        if (held[buffer] == block || ddp_units_slice_floats(u, block) == 0) continue;
         if (is_needed(u, at, i, buffer)) break;
         held[buffer] = chosen[count++] = block;
     }

@@ -41,6 +41,10 @@ static void evaluation_free(struct evaluation *e, ls_model *model) {
 static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_dataset *dataset, size_t begin,
                                 size_t count) {
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    if (count == 0) { /* other ranks may have some, and meet this one in their pass */
+        (void)ls_model_forward(model, e->batch.inputs, 0, false);
+        return ls_stream_synchronize(compute);
+    }
     for (size_t i = 0; i < count; i++) e->indices[i] = (int64_t)(begin + i);
     ls_status status = ls_dataset_read(dataset, e->indices, count, e->inputs, e->labels, NULL);
     ls_batch host = {.inputs = e->rounded, .labels = e->labels, .count = count, .global_count = count};
@@ -54,13 +58,15 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
 }
 
 ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
-                         int64_t *right) {
+                         size_t passes, int64_t *right) {
     *right = 0;
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     struct evaluation e = {0};
     ls_status status = evaluation_alloc(&e, model, chunk);
-    for (size_t at = begin; status == LS_OK && at < end; at += chunk) {
-        status = evaluate_chunk(&e, model, dataset, at, end - at < chunk ? end - at : chunk);
+    for (size_t pass = 0, at = begin; status == LS_OK && (pass < passes || at < end); pass++) {
+        size_t count = end - at < chunk ? end - at : chunk;
+        status = evaluate_chunk(&e, model, dataset, at, count);
+        at += count;
     }
     if (status == LS_OK) status = ls_copy_now(compute, right, e.correct, sizeof *right);
     evaluation_free(&e, model);

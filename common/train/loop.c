@@ -64,10 +64,12 @@ static ls_status measure_accuracy(struct run *run) {
     size_t chunk = (size_t)(run->options->batch_size / p->device_count / run->options->accumulate);
     if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
     if (chunk == 0) chunk = 1;
+    size_t passes = ((count + world - 1) / world + chunk - 1) / chunk; /* of the rank that has most */
     int64_t right = 0;
     ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
     if (status == LS_OK) {
-        status = ls_count_right(p->model, run->test, count * rank / world, count * (rank + 1) / world, chunk, &right);
+        status = ls_count_right(p->model, run->test, count * rank / world, count * (rank + 1) / world, chunk, passes,
+                                &right);
     }
     double sum = (double)right;
     if (status == LS_OK) status = ls_sum_over_ranks(p, &sum, 1);

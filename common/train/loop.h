@@ -25,9 +25,9 @@ ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_sh
                    const ls_dataset *test, ls_train_result *result);
 
 /* Counts the right answers among samples begin .. end-1 of `dataset` on the model's device, in evaluation mode, `chunk`
- * samples at a time. Host-blocking. */
+ * samples at a time, in `passes` forwards at least: ranks that meet in them take the same number. Host-blocking. */
 ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
-                         int64_t *right);
+                         size_t passes, int64_t *right);
 
 /* The hash of all parameters' bits (hash.h), tensor after tensor. Host-blocking. */
 ls_status ls_model_hash(const ls_model *model, uint64_t *hash);

@@ -89,8 +89,8 @@ APART("", an_evaluation_counts_as_on_the_cpu) {
     int64_t on_gpu_right, on_cpu_right;
     size_t count = ls_dataset_count(t.test);
     assert_int_equal(ls_weights_load(on_cpu, t.options.save, false), LS_OK);
-    assert_int_equal(ls_count_right(t.model, t.test, 0, count, 50, &on_gpu_right), LS_OK);
-    assert_int_equal(ls_count_right(on_cpu, t.test, 0, count, 100, &on_cpu_right), LS_OK);
+    assert_int_equal(ls_count_right(t.model, t.test, 0, count, 50, 0, &on_gpu_right), LS_OK);
+    assert_int_equal(ls_count_right(on_cpu, t.test, 0, count, 100, 0, &on_cpu_right), LS_OK);
     assert_true(on_cpu_right > (int64_t)count / 2);
     assert_int_equal(on_gpu_right, on_cpu_right);
     assert_true(fabs(result.accuracy * (double)count - (double)on_cpu_right) <= 1e-6);

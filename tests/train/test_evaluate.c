@@ -36,13 +36,13 @@ TEST(right_answers_are_counted_in_pieces_of_any_size) {
     assert_in_range(all, 1, SAMPLES - 1);
     static const size_t chunks[] = {1, 7, 10, ROOM};
     for (size_t c = 0; c < 4; c++) {
-        assert_int_equal(ls_count_right(model, dataset, 0, SAMPLES, chunks[c], &right), LS_OK);
+        assert_int_equal(ls_count_right(model, dataset, 0, SAMPLES, chunks[c], c % 2 ? 40 : 0, &right), LS_OK);
         assert_int_equal(right, all);
-        assert_int_equal(ls_count_right(model, dataset, 13, 31, chunks[c], &right), LS_OK);
+        assert_int_equal(ls_count_right(model, dataset, 13, 31, chunks[c], c % 2 ? 40 : 0, &right), LS_OK);
         assert_int_equal(right, count_slowly(model, dataset, 13, 31));
     }
     right = 7;
-    assert_int_equal(ls_count_right(model, dataset, 20, 20, 8, &right), LS_OK);
+    assert_int_equal(ls_count_right(model, dataset, 20, 20, 8, 3, &right), LS_OK);
     assert_int_equal(right, 0);
     ls_dataset_close(dataset);
     ls_model_destroy(model);

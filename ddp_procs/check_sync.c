@@ -95,7 +95,8 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
 
 static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers) {
     bool shared_out = ls_optimizer_group(p->optimizer) != NULL; /* each rank has moments of its own */
-    size_t parameters = ls_model_parameter_count(p->model);
+    size_t parameters =
+        ls_model_tensors(p->model)->parts ? 0 : ls_model_parameter_count(p->model); /* or slices of each */
     size_t moments = shared_out ? 0 : ls_optimizer_moment_count(p->optimizer);
     size_t room = parameters * (1 + moments) + ls_model_buffer_count(p->model) + 1;
     inventory->ranges = calloc(room, sizeof *inventory->ranges);

@@ -148,12 +148,19 @@ static size_t micro_batch(const struct session *session, const ddp_settings *s) 
     return ls_micro_batch_rows(((size_t)s->train.batch_size + world_size - 1) / world_size, s->train.accumulate);
 }
 
-/* `tell`: what there is to say of the weights that are read. */
-static ls_status open_model(struct session *session, const ddp_settings *s, bool tell) {
+/* Parameters come block by block: there is no place for them yet when a model is opened. */
+static bool has_units(const ddp_settings *s) { return s->shard_state == 3; }
+
+/* `tell`: what there is to say of the model, and of the weights that are read. */
+static ls_status fill_model(struct session *session, const ddp_settings *s, bool tell) {
+    if (s->train.init) return ls_weights_load(session->model, s->train.init, tell);
+    return ls_model_init(session->model, (uint64_t)s->train.seed);
+}
+
+static ls_status open_model(struct session *session, const ddp_settings *s, bool placed, bool tell) {
     ls_status status =
-        ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), false, tell);
+        ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), placed, tell);
     if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
-    if (status == LS_OK && s->train.init) status = ls_weights_load(session->model, s->train.init, tell);
     return status;
 }
 
@@ -164,9 +171,9 @@ static ls_status open_own(struct session *session, const ddp_settings *s) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
     }
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
-    if (status == LS_OK) status = open_model(session, s, session->self.rank == 0);
-    if (status == LS_OK && !s->train.init) status = ls_model_init(session->model, (uint64_t)s->train.seed);
-    return status;
+    bool tell = session->self.rank == 0, placed = has_units(s);
+    if (status == LS_OK) status = open_model(session, s, placed, tell);
+    return status == LS_OK && !placed ? fill_model(session, s, tell) : status;
 }
 
 #define LAST_MEETING_S 5.0 /* the others may not have been started at all */
@@ -182,8 +189,8 @@ static void meet_once_more(struct session *session, ddp_settings *s) {
 }
 
 /* By --shard-state. */
-static ls_status (*const creates[])(ls_parallel **out, ls_model *model,
-                                    const ddp_options *options) = {ddp_create, ddp_create_zero1, ddp_create_zero2};
+static ls_status (*const creates[])(ls_parallel **out, ls_model *model, const ddp_options *options) = {
+    ddp_create, ddp_create_zero1, ddp_create_zero2, ddp_create_zero3};
 
 static ls_status build(struct session *session, ddp_settings *s) {
     ls_status status = ls_train_options_check(&s->train, session->self.world_size);
@@ -197,6 +204,7 @@ static ls_status build(struct session *session, ddp_settings *s) {
     ddp_options options = {.comm = session->comm,
                            .sync_bn = session->sync_bn ? session->beside : NULL,
                            .shards = session->beside,
+                           .prefetch_blocks = s->prefetch_blocks,
                            .max_batch = micro_batch(session, s),
                            .gpu_count = session->attachment.gpus,
                            .optimizer = ls_train_optimizer(&s->train),
@@ -208,7 +216,8 @@ static ls_status build(struct session *session, ddp_settings *s) {
                                        .overlap = s->overlap,
                                        .find_unused = s->find_unused,
                                        .compress = (ls_dtype)s->compress}};
-    return creates[s->shard_state](&session->parallel, session->model, &options);
+    status = creates[s->shard_state](&session->parallel, session->model, &options);
+    return status == LS_OK && has_units(s) ? fill_model(session, s, session->self.rank == 0) : status;
 }
 
 static void take_down(struct session *session, ls_status status) {
@@ -267,7 +276,8 @@ static ls_status check_before_spawn(ddp_settings *s) {
     }
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
-    if (status == LS_OK) status = open_model(&session, s, false);
+    if (status == LS_OK) status = open_model(&session, s, false, false);
+    if (status == LS_OK && s->train.init) status = fill_model(&session, s, false);
     if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, ddp_sharing_of(s), session.train, session.model);
     take_down(&session, status);
     return status;

@@ -33,6 +33,7 @@ typedef struct ddp_options {
     /* shards of the optimizer's state (sharded.h): a second group, too; it may be that of sync_bn, since both meet on the
      * compute stream */
     ls_comm *shards;
+    int prefetch_blocks; /* ZeRO-3: units that are gathered ahead (units.h), 0 to DDP_MOST_PREFETCHED */
     ddp_join_options join;
     int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */

@@ -6,6 +6,7 @@
 #include "common/comm/allreduce.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/buckets.h"
+#include "ddp_procs/units.h"
 
 static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
 static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
@@ -13,7 +14,10 @@ static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 ddp_settings ddp_settings_defaults(void) {
-    return (ddp_settings){.train = ls_train_defaults(), .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB, .overlap = true};
+    return (ddp_settings){.train = ls_train_defaults(),
+                          .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB,
+                          .overlap = true,
+                          .prefetch_blocks = 1};
 }
 
 /* Rows of one or two lines keep the tables readable. */
@@ -45,9 +49,12 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
         {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
-         .limits = LS_BETWEEN(0, 2),
+         .limits = LS_BETWEEN(0, 3),
          .help = "ZeRO: of what all ranks would hold alike, each keeps 1/N; 0: of nothing; 1: of the optimizer's state; 2: of "
-                 "the gradients, too (with --accumulate each micro-batch's travel)"},
+                 "the gradients, too (with --accumulate each micro-batch's travel); 3: of the parameters, too, which are gathered block by block"},
+        {.kind = LS_OPTION_INT, .name = "prefetch-blocks", .to.number = &s->prefetch_blocks, .argument = "COUNT",
+         .limits = LS_BETWEEN(0, DDP_MOST_PREFETCHED),
+         .help = "with --shard-state 3: gather the parameters of so many blocks ahead, in memory for each of them"},
         {.kind = LS_OPTION_FLAG, .name = "find-unused", .to.flag = &s->find_unused,
          .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
@@ -113,14 +120,17 @@ static ls_status check_uneven(const ddp_settings *s) {
 static ls_status check_shards(const ddp_settings *s) {
     if (s->shard_state < 2) return LS_OK;
     if (!s->overlap)
-        return ls_fail(LS_ERR_USAGE,
-                       "--no-overlap does not go with --shard-state 2, under which a bucket's memory is the next one's "
-                       "while backward still runs");
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--no-overlap does not go with --shard-state %d, under which a bucket's memory is the next one's "
+            "while backward still runs",
+            s->shard_state);
     if (s->find_unused)
         return ls_fail(
             LS_ERR_USAGE,
-            "--find-unused does not go with --shard-state 2, under which another bucket's gradients lie where "
-            "one is missing; --shard-state 1 allows it");
+            "--find-unused does not go with --shard-state %d, under which another bucket's gradients lie where "
+            "one is missing; --shard-state 1 allows it",
+            s->shard_state);
     return LS_OK;
 }
 

@@ -5,7 +5,7 @@
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
 
-enum { DDP_MAX_ALGORITHMS = 16, DDP_OWN_ROWS = 24, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + DDP_OWN_ROWS };
+enum { DDP_MAX_ALGORITHMS = 16, DDP_OWN_ROWS = 26, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + DDP_OWN_ROWS };
 
 typedef struct ddp_settings {
     ls_train_options train;
@@ -16,6 +16,7 @@ typedef struct ddp_settings {
     double bucket_cap_mb;
     int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
     bool overlap, find_unused;
+    int prefetch_blocks;           /* of --shard-state 3 */
     int shard_state;               /* the stage of ZeRO; 0: every rank has all */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */

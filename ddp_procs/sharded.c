@@ -61,7 +61,7 @@ static ls_status apply(ls_parallel *p) {
     ls_status status = ls_parallel_update(p, ddp_reducer_unused(s->ddp.reducer));
     s->adds = false;
     ls_phase_enter(p->clocks, LS_PHASE_GATHER);
-    if (status == LS_OK) gather(s);
+    if (status == LS_OK && !s->units) gather(s); /* the next forward gathers units */
     if (status == LS_OK && s->ddp.compare_each_step) status = ddp_compare_state(&s->ddp, s->ddp.sync_bn != NULL);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
@@ -69,13 +69,15 @@ static ls_status apply(ls_parallel *p) {
 
 /* In stage 2 each micro-batch's gradients travel. */
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
-    const struct ddp *ddp = (const struct ddp *)p;
+    const struct sharded *s = (const struct sharded *)p;
+    const struct ddp *ddp = &s->ddp;
     const ddp_reducer *r = ddp->reducer;
     (void)local;
     bytes[LS_PHASE_BROADCAST] = ddp->buffer_count * sizeof(float);
     bytes[LS_PHASE_REDUCE] = ddp_reducer_sent_nbytes(r);
-    if (p->mode == &ddp_zero2_mode) bytes[LS_PHASE_REDUCE] *= (uint64_t)size.micro_batches;
+    if (s->shard) bytes[LS_PHASE_REDUCE] *= (uint64_t)size.micro_batches;
     for (size_t b = 0; b < r->bucket_count; b++) bytes[LS_PHASE_GATHER] += r->buckets[b].count * sizeof(float);
+    if (s->units) bytes[LS_PHASE_GATHER] = ddp_units_step_nbytes(s->units, size.micro_batches);
 }
 
 /* --- who owns what ------------------------------------------------------------------------------------------------- */
@@ -103,6 +105,7 @@ static ls_optimizer_range find_own(const struct sharded *s, size_t p) {
     if (begin >= end) return own;
     own.first = begin - at;
     own.count = end - begin;
+    if (s->units) own.values = ls_model_tensors(r->model)->parts[p].values;
     if (s->shard) own.gradient = s->shard + s->turns[bucket].begin + (begin - slice);
     return own;
 }
@@ -124,14 +127,18 @@ static ls_status create_optimizer(struct sharded *s, const ddp_options *options)
 static ls_status create_update(struct ddp *ddp, const ddp_options *options) {
     ls_parallel *p = &ddp->base;
     struct sharded *s = sharded_of(p);
-    bool gradients = p->mode == &ddp_zero2_mode;
+    bool values = p->mode == &ddp_zero3_mode, gradients = values || p->mode == &ddp_zero2_mode;
     ddp_reducer_options reducer = options->reducer;
     reducer.reduce = reduce_scatter;
     reducer.phase = LS_PHASE_REDUCE;
     reducer.sliced = true;
     reducer.context = s;
+    reducer.by_block = values;
     if (gradients) ddp_shard_gradients(&reducer);
-    ls_status status = ls_event_create(&s->updated, "parameters updated");
+    ls_status status = LS_OK;
+    if (values)
+        status = ddp_units_create(&s->units, ddp->comm, options->shards, p->model, p->clocks, options->prefetch_blocks);
+    if (status == LS_OK) status = ls_event_create(&s->updated, "parameters updated");
     if (status == LS_OK) status = ls_event_create(&s->gathered, "parameters gathered");
     if (status == LS_OK) status = ddp_reducer_create(&ddp->reducer, ddp->comm, p->model, p->clocks, &reducer);
     if (status == LS_OK && gradients) status = ddp_alloc_shard(s);
@@ -146,6 +153,7 @@ static void destroy(ls_parallel *p) {
     ls_event_destroy(s->gathered);
     free(s->parameters);
     ddp_free_shard(s);
+    ddp_units_destroy(s->units);
     ddp_destroy(p);
 }
 
@@ -191,6 +199,23 @@ const struct ls_mode ddp_zero2_mode = {
     .describe = ddp_describe,
 };
 
+/* Which units are still there is the host's knowledge, and not the same in each step. */
+static const char *graph_obstacle(const ls_parallel *p) {
+    (void)p;
+    return "--shard-state 3, under which a step gathers what the one before has not left";
+}
+
+const struct ls_mode ddp_zero3_mode = {
+    .name = "DistributedDataParallel with ZeRO-3",
+    .option = "zero3",
+    .equals = "ddp",
+    .step = &zero2_ops,
+    .process = &ddp_process_ops,
+    .graph_obstacle = graph_obstacle,
+    .count_bytes = count_bytes,
+    .describe = ddp_describe,
+};
+
 static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {
     const struct ddp_kind kind = {mode, sizeof(struct sharded), create_update};
     size_t unit = ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm);
@@ -205,4 +230,8 @@ ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options
 
 ls_status ddp_create_zero2(ls_parallel **out, ls_model *model, const ddp_options *options) {
     return create(out, &ddp_zero2_mode, model, options);
+}
+
+ls_status ddp_create_zero3(ls_parallel **out, ls_model *model, const ddp_options *options) {
+    return create(out, &ddp_zero3_mode, model, options);
 }

@@ -7,11 +7,13 @@
 
 #include "ddp_procs/distributed.h"
 
-extern const struct ls_mode ddp_zero1_mode, ddp_zero2_mode;
+extern const struct ls_mode ddp_zero1_mode, ddp_zero2_mode, ddp_zero3_mode;
 
 /* As ddp_create, with options->shards. The slots of the model's parameters are widened (parameters.h). Stage 2 needs overlap
  * and has no find_unused. */
 ls_status ddp_create_zero1(ls_parallel **out, ls_model *model, const ddp_options *options);
 ls_status ddp_create_zero2(ls_parallel **out, ls_model *model, const ddp_options *options);
+/* The model comes without values (`placed`, model.h), and is initialised or loaded afterwards, on all ranks alike. */
+ls_status ddp_create_zero3(ls_parallel **out, ls_model *model, const ddp_options *options);
 
 #endif

@@ -6,6 +6,7 @@
 #include "ddp_procs/ddp.h"
 #include "ddp_procs/reducer_internal.h"
 #include "ddp_procs/sharded.h"
+#include "ddp_procs/units.h"
 
 /* How a bucket takes its turn with a buffer. */
 struct turn {
@@ -23,6 +24,7 @@ struct sharded {
     float *shard;             /* this rank's slices of the sums, one behind the other; NULL in stage 1 */
     bool adds;                /* there is something in it, to which the next micro-batch is to add */
     struct ls_hooks reducers; /* the hooks that the reducer has set */
+    ddp_units *units;         /* stage 3: the values; NULL: they are whole */
     size_t claimed;           /* buckets launched in this backward, for whose successors buffers have been claimed */
 };
 

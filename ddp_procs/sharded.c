@@ -214,6 +214,7 @@ const struct ls_mode ddp_zero3_mode = {
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,
     .describe = ddp_describe,
+    .find_nonfinite = ddp_units_find_nonfinite,
 };
 
 static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {

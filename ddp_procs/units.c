@@ -19,45 +19,10 @@
  *   order : nothing is added up here, so the bits are those of ZeRO-2
  *   fails : a gather before the update (event parameters updated), a block before its gather (unit gathered) and a gather into a
  *           buffer that is still read (unit left) are races. A rank that dies in a gather is missed by the others in theirs */
-#include "ddp_procs/units.h"
-
 #include <stdlib.h>
 
 #include "common/base/log.h"
-
-enum { MOST_BUFFERS = 1 + DDP_MOST_PREFETCHED };
-
-struct buffer {
-    float *values;
-    void *half;
-    ls_event *gathered, *left;
-};
-
-struct ddp_units {
-    /* constant after create */
-    ls_comm *comm;
-    ls_model *model;
-    ls_parameters *parameters;
-    ls_device *device;
-    ls_stream *compute, *comm_stream;
-    struct ls_phase_clock *clock;
-    size_t rank, world_size, prefetch;
-    float *slices; /* this rank's of all units, one behind the other */
-    size_t slices_nbytes;
-    bool is_shared, is_adopted; /* the slices are the group's memory; the device is charged for it */
-    struct ls_part *parts;      /* the same, parameter by parameter */
-    char *memory;               /* of the buffers */
-    struct buffer buffers[MOST_BUFFERS];
-    int buffer_count;
-    ls_event *updated;
-    int *visits;
-    size_t visit_count;
-    /* changes from step to step */
-    int held
-        [MOST_BUFFERS]; /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
-    size_t at;          /* how many of the visits the pass in progress has made */
-    uint64_t version; /* of the parameters that have been gathered */
-};
+#include "ddp_procs/units_internal.h"
 
 /* --- which, and when ------------------------------------------------------------------------------------------------ */
 
@@ -73,7 +38,7 @@ static int choose(const ddp_units *u, size_t at, int held[MOST_BUFFERS], int cho
     int count = 0;
     for (size_t i = at; i < u->visit_count && i <= at + u->prefetch; i++) {
         int block = u->visits[i], buffer = block % u->buffer_count;
-        if (held[buffer] == block || ddp_units_slice_floats(u, block) == 0) continue;
+        if (held[buffer] == block || slice_floats(u, block) == 0) continue;
         if (is_needed(u, at, i, buffer)) break;
         held[buffer] = chosen[count++] = block;
     }
@@ -84,22 +49,13 @@ static void forget(const ddp_units *u, int held[MOST_BUFFERS]) {
     for (int k = 0; k < u->buffer_count; k++) held[k] = -1;
 }
 
-size_t ddp_units_slice_begin(const ddp_units *u, int block) {
-    return u->parameters->block_begins[block] / u->world_size;
-}
-
-size_t ddp_units_slice_floats(const ddp_units *u, int block) {
-    return ddp_units_slice_begin(u, block + 1) - ddp_units_slice_begin(u, block);
-}
-
 uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
     int held[MOST_BUFFERS], chosen[MOST_BUFFERS];
     uint64_t floats = 0;
     forget(u, held);
     for (int m = 0; m < micro_batches; m++)
         for (size_t at = 0; at < u->visit_count; at++)
-            for (int i = choose(u, at, held, chosen); i > 0; i--)
-                floats += ddp_units_slice_floats(u, chosen[i - 1]) * u->world_size;
+            for (int i = choose(u, at, held, chosen); i > 0; i--) floats += unit_floats(u, chosen[i - 1]);
     return floats * sizeof(float);
 }
 
@@ -107,34 +63,40 @@ uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
 
 static void gather(ddp_units *u, int block) {
     struct buffer *buffer = &u->buffers[block % u->buffer_count];
-    size_t floats = ddp_units_slice_floats(u, block);
-    const float *slice = u->slices + ddp_units_slice_begin(u, block);
+    size_t floats = slice_floats(u, block);
+    const float *slice = u->slices + slice_begin(u, block);
     ls_stream_wait_event(u->comm_stream, u->updated);
     ls_stream_wait_event(u->comm_stream, buffer->left);
     ls_device_fail(u->device, ls_comm_all_gather(u->comm, u->comm_stream, slice, buffer->values, floats, LS_FP32));
     ls_event_record(buffer->gathered, u->comm_stream);
     ls_parameters_block_changed(u->parameters, block);
-    u->clock->bytes[LS_PHASE_GATHER] += floats * u->world_size * sizeof(float);
 }
 
-/* Units gathered before the slices were written are those of an earlier step. */
-static void notice_update(ddp_units *u) {
-    if (u->version == u->parameters->version) return;
+/* Units gathered before the slices were written are those of an earlier step. An evaluation is no part of any; a step that
+ * follows one gathers what every other does. */
+static void notice_update(ddp_units *u, bool in_step) {
+    bool is_updated = u->version != u->parameters->version;
+    if (is_updated) ls_event_record(u->updated, u->compute);
+    if (is_updated || (in_step && !u->was_in_step)) forget(u, u->held);
     u->version = u->parameters->version;
-    ls_event_record(u->updated, u->compute);
-    forget(u, u->held);
+    u->was_in_step = in_step;
 }
 
 static void enter(void *context, int block, bool backward) {
     ddp_units *u = context;
     int chosen[MOST_BUFFERS];
-    notice_update(u);
+    ls_phase before = u->clock->phase;
+    bool in_step = before != LS_PHASE_OTHER;
     (void)backward;
+    notice_update(u, in_step);
     if (u->at >= u->visit_count || u->visits[u->at] != block) u->at = 0; /* an evaluation has no backward */
-    ls_phase before = ls_phase_enter(u->clock, LS_PHASE_GATHER);
     int count = choose(u, u->at++, u->held, chosen);
-    for (int i = 0; i < count; i++) gather(u, chosen[i]);
-    ls_phase_enter(u->clock, before);
+    if (in_step) ls_phase_enter(u->clock, LS_PHASE_GATHER);
+    for (int i = 0; i < count; i++) {
+        gather(u, chosen[i]);
+        if (in_step) u->clock->bytes[LS_PHASE_GATHER] += unit_floats(u, chosen[i]) * sizeof(float);
+    }
+    if (in_step) ls_phase_enter(u->clock, before);
     ls_stream_wait_event(u->compute, u->buffers[block % u->buffer_count].gathered);
 }
 
@@ -145,74 +107,6 @@ static void leave(void *context, int block, bool backward) {
 }
 
 /* --- life ----------------------------------------------------------------------------------------------------------- */
-
-static ls_status refuse_shared(const ls_model *model) {
-    const char *name = ls_network_shared_parameter(ls_model_network(model));
-    if (!name) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED,
-                   "--shard-state 3 gathers the parameters of one block at a time, but several blocks read %s; take "
-                   "--shard-state 2",
-                   name);
-}
-
-/* Where other ranks can reach the slices, so that a gather copies once. */
-static ls_status alloc_slices(ddp_units *u) {
-    ls_status status;
-    u->slices_nbytes = u->parameters->parameter_floats / u->world_size * sizeof(float);
-    u->is_shared = ls_device_kind_of(u->device) == LS_DEVICE_CPU;
-    if (!u->is_shared)
-        return ls_device_alloc(u->device, LS_MEMORY_PARAMETER, u->slices_nbytes, "slices", (void **)&u->slices);
-    status = ls_device_adopt(u->device, LS_MEMORY_PARAMETER, u->slices_nbytes, "slices");
-    u->is_adopted = status == LS_OK;
-    return status == LS_OK ? ls_comm_alloc_shared(u->comm, NULL, u->slices_nbytes, (void **)&u->slices) : status;
-}
-
-static ls_status alloc_buffers(ddp_units *u) {
-    size_t largest = 0, element = u->parameters->precision == LS_FP32 ? 0 : ls_dtype_nbytes(u->parameters->precision);
-    ls_status status = ls_event_create(&u->updated, "parameters updated");
-    for (int b = 0; b < u->parameters->block_count; b++) {
-        size_t floats = ddp_units_slice_floats(u, b) * u->world_size;
-        if (floats > largest) largest = floats;
-    }
-    size_t nbytes = largest * (sizeof(float) + element);
-    if (status == LS_OK)
-        status = ls_device_alloc(u->device, LS_MEMORY_PARAMETER, (size_t)u->buffer_count * nbytes, "gathered units",
-                                 (void **)&u->memory);
-    for (int k = 0; status == LS_OK && k < u->buffer_count; k++) {
-        struct buffer *buffer = &u->buffers[k];
-        buffer->values = (float *)(void *)(u->memory + (size_t)k * nbytes);
-        buffer->half = element > 0 ? buffer->values + largest : NULL;
-        status = ls_event_create(&buffer->gathered, "unit gathered");
-        if (status == LS_OK) status = ls_event_create(&buffer->left, "unit left");
-    }
-    return status;
-}
-
-/* What of parameter p lies in this rank's slice of its unit, perhaps nothing. */
-static struct ls_part find_part(const ddp_units *u, size_t p) {
-    const ls_parameters *all = u->parameters;
-    int block = all->block_of[p];
-    size_t at = all->offsets[p] - all->block_begins[block], to = at + all->tensors[p].count; /* in the unit */
-    size_t slice = ddp_units_slice_floats(u, block), begin = slice * u->rank, end = begin + slice;
-    float *values = u->slices + ddp_units_slice_begin(u, block);
-    size_t first = begin > at ? begin : at, last = end < to ? end : to;
-    if (first >= last) return (struct ls_part){values, 0, 0};
-    return (struct ls_part){values + (first - begin), first - at, last - first};
-}
-
-static ls_status place(ddp_units *u) {
-    ls_parameters *all = u->parameters;
-    u->parts = calloc(all->count + 1, sizeof *u->parts);
-    u->visits = calloc(3 * (size_t)all->block_count, sizeof *u->visits);
-    if (!u->parts || !u->visits) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
-    u->visit_count = ls_model_visits(u->model, u->visits);
-    for (size_t p = 0; p < all->count; p++) u->parts[p] = find_part(u, p);
-    for (int b = 0; b < all->block_count; b++) {
-        const struct buffer *buffer = &u->buffers[b % u->buffer_count];
-        ls_parameters_place_block(all, b, buffer->values, buffer->half);
-    }
-    return LS_OK;
-}
 
 ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_model *model,
                            struct ls_phase_clock *clock, int prefetch) {
@@ -231,11 +125,7 @@ ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_m
     u->prefetch = (size_t)prefetch;
     u->buffer_count = 1 + prefetch;
     forget(u, u->held);
-    ls_status status = refuse_shared(model);
-    if (status == LS_OK) status = ls_parameters_widen_slots(u->parameters, ls_aligned_floats(1) * u->world_size);
-    if (status == LS_OK) status = alloc_slices(u);
-    if (status == LS_OK) status = alloc_buffers(u);
-    if (status == LS_OK) status = place(u);
+    ls_status status = ddp_units_place(u);
     if (status != LS_OK) {
         ddp_units_destroy(u);
         return status;
@@ -252,17 +142,6 @@ void ddp_units_destroy(ddp_units *u) {
     ls_model_on_blocks(u->model, NULL, NULL, NULL);
     u->parameters->parts = NULL;
     u->parameters->group = NULL;
-    for (int b = 0; b < u->parameters->block_count; b++) ls_parameters_place_block(u->parameters, b, NULL, NULL);
-    for (int k = 0; k < u->buffer_count; k++) {
-        ls_event_destroy(u->buffers[k].gathered);
-        ls_event_destroy(u->buffers[k].left);
-    }
-    ls_event_destroy(u->updated);
-    if (u->is_shared) ls_comm_release_shared(u->comm, u->slices);
-    if (u->is_adopted) ls_device_disown(u->device, LS_MEMORY_PARAMETER, u->slices_nbytes);
-    if (!u->is_shared) ls_device_free(u->device, u->slices);
-    ls_device_free(u->device, u->memory);
-    free(u->visits);
-    free(u->parts);
+    ddp_units_displace(u);
     free(u);
 }

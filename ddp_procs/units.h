@@ -7,7 +7,7 @@
 
 #include "common/comm/comm.h"
 #include "common/nn/model.h"
-#include "common/seam/phase.h"
+#include "common/seam/parallel.h"
 
 typedef struct ddp_units ddp_units;
 
@@ -25,8 +25,8 @@ void ddp_units_destroy(ddp_units *units);
 /* What a step of so many micro-batches gathers, other ranks' slices and its own. */
 uint64_t ddp_units_step_nbytes(const ddp_units *units, int micro_batches);
 
-/* Where this rank's slice of a block's values begins in the memory of all slices, in floats, and the floats of it. */
-size_t ddp_units_slice_begin(const ddp_units *units, int block);
-size_t ddp_units_slice_floats(const ddp_units *units, int block);
+/* A mode's find_nonfinite (mode.h), called between loss and backward: goes through the backward that the other ranks are in, and
+ * looks at each unit. (units_search.c) */
+ls_status ddp_units_find_nonfinite(ls_parallel *p, char *place, size_t capacity);
 
 #endif

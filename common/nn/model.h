@@ -86,6 +86,9 @@ void ls_model_parameters(const ls_model *model, float **data, size_t *count);
  * the loss itself. Host-blocking. */
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity);
 
+/* The same among the parameters of a block, whose values are there. */
+ls_status ls_model_search_block(ls_model *model, int block, char *place, size_t capacity);
+
 /* Gives the gradients memory: one range laid out like the parameters, of category gradient ... */
 ls_status ls_model_alloc_gradients(ls_model *model);
 void ls_model_gradients(const ls_model *model, float **data, size_t *count);

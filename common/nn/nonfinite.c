@@ -87,3 +87,16 @@ ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity)
     place[0] = '\0';
     return ls_segments_look(model->segments, model->parameters, search_frame, &(struct search){model, place, capacity});
 }
+
+ls_status ls_model_search_block(ls_model *model, int block, char *place, size_t capacity) {
+    const ls_parameters *all = model->parameters;
+    ls_status status = LS_OK;
+    place[0] = '\0';
+    for (size_t p = 0; status == LS_OK && place[0] == '\0' && p < all->count; p++) {
+        const struct ls_tensor *tensor = &all->tensors[p];
+        if (all->block_of[p] == block)
+            status =
+                search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, place, capacity);
+    }
+    return status;
+}

@@ -172,7 +172,7 @@ size_t ls_segments_visits(const ls_segments *s, int *visits) {
 
 ls_status ls_segments_look(ls_segments *s, ls_parameters *parameters, ls_look_fn look, void *context) {
     static const struct ls_hooks nobody;
-    bool done = false, alone = !s->list[0].frame->group;
+    bool done = false, alone = !s->list[0].frame->group && !parameters->is_placed;
     ls_status status = LS_OK;
     if (s->count > 1 && !alone) return look(context, s->list[s->count - 1].frame, &done);
     for (int i = 0; status == LS_OK && !done && i < s->count; i++) {

@@ -1,0 +1,56 @@
+/* The state of units, and what their files ask of each other: units.c says when a unit is gathered, units_memory.c where it
+ * lies. */
+#ifndef DDP_UNITS_INTERNAL_H
+#define DDP_UNITS_INTERNAL_H
+
+#include "ddp_procs/units.h"
+
+enum { MOST_BUFFERS = 1 + DDP_MOST_PREFETCHED };
+
+struct buffer {
+    float *values;
+    void *half;
+    ls_event *gathered, *left;
+};
+
+struct ddp_units {
+    /* constant after create */
+    ls_comm *comm;
+    ls_model *model;
+    ls_parameters *parameters;
+    ls_device *device;
+    ls_stream *compute, *comm_stream;
+    struct ls_phase_clock *clock;
+    size_t rank, world_size, prefetch;
+    float *slices; /* this rank's of all units, one behind the other */
+    size_t slices_nbytes;
+    bool is_shared, is_adopted; /* the slices are the group's memory; the device is charged for it */
+    struct ls_part *parts;      /* the same, parameter by parameter */
+    char *memory;               /* of the buffers */
+    struct buffer buffers[MOST_BUFFERS];
+    int buffer_count;
+    ls_event *updated;
+    int *visits;
+    size_t visit_count;
+    /* changes from step to step */
+    int held
+        [MOST_BUFFERS]; /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
+    size_t at;          /* how many of the visits the pass in progress has made */
+    bool was_in_step; /* the last visit */
+    uint64_t version; /* of the parameters that have been gathered */
+};
+
+/* Of a block's unit, in floats: a rank's slice, where that begins among the rank's slices, and all of it. */
+static inline size_t slice_begin(const ddp_units *u, int block) {
+    return u->parameters->block_begins[block] / u->world_size;
+}
+static inline size_t slice_floats(const ddp_units *u, int block) {
+    return slice_begin(u, block + 1) - slice_begin(u, block);
+}
+static inline size_t unit_floats(const ddp_units *u, int block) { return slice_floats(u, block) * u->world_size; }
+
+/* units_memory.c. Slices, buffers, and what each parameter has of them; collective. Gives all of it back, whatever there is. */
+ls_status ddp_units_place(ddp_units *u);
+void ddp_units_displace(ddp_units *u);
+
+#endif

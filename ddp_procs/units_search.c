@@ -1,0 +1,52 @@
+/* units_search — where the first NaN or infinity stands, if no rank has all parameters.
+ *   idea  : a rank whose loss is not finite looks for the reason, alone: others may be well, and go on with their backward, which
+ *           waits for this rank's slices. So it goes through that backward as they do, and looks at each unit as it comes. What it gathers and
+ *           reduces are the operations that the others are in. The first parameter that is not finite is the reason; none: what
+ *           the activations show
+ *   cost  : a backward, and a copy of each unit to the host
+ *   fails : a rank that has said its reason before breaks the group; this one then ends with what that one said */
+#include <stdio.h>
+#include <string.h>
+
+#include "ddp_procs/ddp.h"
+#include "ddp_procs/units.h"
+
+struct search {
+    ls_model *model;
+    struct ls_hooks before; /* the units' own */
+    char *place;            /* the last that was found: blocks come in descending order */
+    size_t capacity;
+    bool found;
+    ls_status status;
+};
+
+static void enter(void *context, int block, bool backward) {
+    struct search *s = context;
+    char place[128] = "";
+    s->before.enter(s->before.block_context, block, backward);
+    if (s->status == LS_OK) s->status = ls_model_search_block(s->model, block, place, sizeof place);
+    if (s->status != LS_OK || place[0] == '\0') return;
+    snprintf(s->place, s->capacity, "%s", place);
+    s->found = true;
+}
+
+static void leave(void *context, int block, bool backward) {
+    struct search *s = context;
+    s->before.leave(s->before.block_context, block, backward);
+}
+
+ls_status ddp_units_find_nonfinite(ls_parallel *p, char *place, size_t capacity) {
+    struct ddp *ddp = ddp_of(p);
+    struct search s = {.model = p->model, .before = *ls_model_hooks(p->model), .place = place, .capacity = capacity};
+    ls_status status = ls_model_find_nonfinite(p->model, place, capacity);
+    if (status != LS_OK) return status;
+    bool is_input = strcmp(place, "the input batch") == 0;
+    if (!is_input) {
+        ls_model_on_blocks(p->model, enter, leave, &s);
+        ls_model_backward(p->model, ddp->dy, p->accumulates);
+        ls_model_on_blocks(p->model, s.before.enter, s.before.leave, s.before.block_context);
+    }
+    size_t length = strlen(place);
+    if (length > 0 && !s.found) snprintf(place + length, capacity - length, " on rank %d", p->rank);
+    return s.status != LS_OK ? s.status : ls_parallel_status(p, LS_OK);
+}

@@ -209,6 +209,7 @@ const struct ls_mode ddp_zero3_mode = {
     .name = "DistributedDataParallel with ZeRO-3",
     .option = "zero3",
     .equals = "ddp",
+    .kept_as = "DistributedDataParallel",
     .step = &zero2_ops,
     .process = &ddp_process_ops,
     .graph_obstacle = graph_obstacle,

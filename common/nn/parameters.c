@@ -175,7 +175,7 @@ ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) 
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
     size_t count = p->tensors[index].count;
     float *whole;
-    if (!p->parts) return ls_copy_now(stream, host, p->tensors[index].data, count * sizeof *host);
+    if (!p->parts || index >= p->count) return ls_copy_now(stream, host, p->tensors[index].data, count * sizeof *host);
     ls_status status = ls_device_alloc(p->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(count) * sizeof *whole,
                                        "a parameter that ranks share out", (void **)&whole);
     if (status != LS_OK) return status;

@@ -77,7 +77,7 @@ ls_status ls_parameters_widen_slots(ls_parameters *parameters, size_t unit);
  * has them. Several blocks may have one place, if passes find each one's values there. */
 void ls_parameters_place_block(ls_parameters *parameters, int block, float *values, void *half);
 
-/* All of parameter `index`, to the host: collective over the group if its values are shared out. And what belongs here of a
+/* All of tensor `index`, to the host: collective over the group if it is a parameter that is shared out. And what belongs here of a
  * tensor that is whole on the host; ls_parameters_changed is to follow. Both are host-blocking. */
 ls_status ls_parameters_read(const ls_parameters *parameters, size_t index, float *host);
 ls_status ls_parameters_write(ls_parameters *parameters, size_t index, const float *host);

@@ -29,15 +29,11 @@ static const struct ls_tensor *tensor_at(const ls_model *model, size_t index) {
 
 bool stored_load(const char *run, const char *prefix, ls_model *model) {
     ls_safetensors *file = open_run(run);
-    ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     bool good = file != NULL;
     for (size_t t = 0; good && t < ls_model_parameter_count(model) + ls_model_buffer_count(model); t++) {
-        const struct ls_tensor *tensor = tensor_at(model, t);
-        const ls_safetensor *stored = find(file, prefix, tensor);
-        good = stored != NULL;
-        if (good) ls_copy(compute, tensor->data, stored->data, stored->nbytes);
+        const ls_safetensor *stored = find(file, prefix, tensor_at(model, t));
+        good = stored && ls_parameters_write(ls_model_tensors(model), t, stored->data) == LS_OK;
     }
-    good = ls_stream_synchronize(compute) == LS_OK && good;
     ls_safetensors_close(file);
     return good;
 }
@@ -75,18 +71,22 @@ static double largest_difference(const float *left, const float *right, size_t c
     return most;
 }
 
-/* Copies a tensor's values, which lie in device memory at `values`, to the host; NULL if that fails. */
-static float *fetch(const ls_model *model, const ls_safetensor *stored, const float *values) {
-    float *host = malloc(stored->nbytes);
+/* Brings tensor `t`, or its gradient, to the host; NULL if that fails. */
+static float *fetch(const ls_model *model, size_t t, bool gradient) {
+    const struct ls_tensor *tensor = tensor_at(model, t);
+    float *host = malloc(tensor->count * sizeof *host);
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
-    if (host && ls_copy_now(compute, host, values, stored->nbytes) == LS_OK) return host;
+    ls_status status = !host      ? LS_ERR_NO_MEMORY
+                       : gradient ? ls_copy_now(compute, host, tensor->gradient, tensor->count * sizeof *host)
+                                  : ls_parameters_read(ls_model_tensors(model), t, host);
+    if (status == LS_OK) return host;
     free(host);
     return NULL;
 }
 
 /* The error of one tensor. */
-static double tensor_error(const ls_model *model, const ls_safetensor *stored, const float *values, double floor) {
-    float *host = fetch(model, stored, values);
+static double tensor_error(const ls_model *model, const ls_safetensor *stored, size_t t, bool gradient, double floor) {
+    float *host = fetch(model, t, gradient);
     size_t count = stored->nbytes / sizeof(float);
     double error = INFINITY;
     if (host) error = largest_difference(host, stored->data, count) / fmax(largest(stored->data, count), floor);
@@ -94,8 +94,8 @@ static double tensor_error(const ls_model *model, const ls_safetensor *stored, c
     return error;
 }
 
-static double tensor_distance(const ls_model *model, const ls_safetensor *stored, const float *values) {
-    float *host = fetch(model, stored, values);
+static double tensor_distance(const ls_model *model, const ls_safetensor *stored, size_t t) {
+    float *host = fetch(model, t, false);
     const float *want = (const float *)stored->data;
     double differences = 0, squares = 0;
     for (size_t i = 0; host && i < stored->nbytes / sizeof(float); i++) {
@@ -124,7 +124,7 @@ double stored_gradient_error(const char *run, const char *prefix, const ls_model
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         const ls_safetensor *stored = find(file, prefix, tensor);
         double floor = is_lost_in_batchnorm(tensor) ? 0.05 * of_all : 0;
-        worst = fmax(worst, stored ? tensor_error(model, stored, tensor->gradient, floor) : INFINITY);
+        worst = fmax(worst, stored ? tensor_error(model, stored, p, true, floor) : INFINITY);
     }
     ls_safetensors_close(file);
     return worst;
@@ -136,9 +136,8 @@ double stored_state_error(const char *run, const char *prefix, const ls_model *m
     size_t begin = buffers ? parameters : 0, end = buffers ? begin + ls_model_buffer_count(model) : parameters;
     double worst = file ? 0 : INFINITY;
     for (size_t t = begin; file && t < end; t++) {
-        const struct ls_tensor *tensor = tensor_at(model, t);
-        const ls_safetensor *stored = find(file, prefix, tensor);
-        worst = fmax(worst, stored ? tensor_error(model, stored, tensor->data, 0) : INFINITY);
+        const ls_safetensor *stored = find(file, prefix, tensor_at(model, t));
+        worst = fmax(worst, stored ? tensor_error(model, stored, t, false, 0) : INFINITY);
     }
     ls_safetensors_close(file);
     return worst;
@@ -148,9 +147,8 @@ double stored_state_distance(const char *run, const char *prefix, const ls_model
     ls_safetensors *file = open_run(run);
     double worst = file ? 0 : INFINITY;
     for (size_t t = 0; file && t < ls_model_parameter_count(model); t++) {
-        const struct ls_tensor *tensor = ls_model_parameter(model, t);
-        const ls_safetensor *stored = find(file, prefix, tensor);
-        worst = fmax(worst, stored ? tensor_distance(model, stored, tensor->data) : INFINITY);
+        const ls_safetensor *stored = find(file, prefix, tensor_at(model, t));
+        worst = fmax(worst, stored ? tensor_distance(model, stored, t) : INFINITY);
     }
     ls_safetensors_close(file);
     return worst;

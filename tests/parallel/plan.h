@@ -10,7 +10,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_ZERO1, MODE_ZERO2, MODES };
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_ZERO1, MODE_ZERO2, MODE_ZERO3, MODES };
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -47,6 +47,7 @@ struct plan {
     ddp_join_options join;
     bool find_unused, compare_each_step;
     ls_dtype compress;             /* what gradients travel as */
+    int prefetch;                  /* ZeRO-3: units that are gathered ahead */
     ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
     const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };

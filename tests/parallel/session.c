@@ -41,16 +41,21 @@ static ls_optimizer_options optimizer_of(const struct plan *plan) {
     return optimizer;
 }
 
+/* As rank `rank` does. */
+static ls_status fill_model(struct session *s, const struct plan *plan, int rank) {
+    bool stored = plan->stored && rank == 0;
+    if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
+    return ls_model_init(s->model, plan->seed + (uint64_t)rank);
+}
+
 static ls_status open_model(struct session *s, const struct plan *plan) {
     size_t pieces = plan->mode == MODE_DP ? (size_t)plan->devices : 1, rows = (max_batch(plan) + pieces - 1) / pieces;
-    ls_status status =
-        plan->network
-            ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows, plan->precision, plan->every, false)
-            : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows, plan->precision, plan->every, false);
-    if (status != LS_OK) return status;
-    bool stored = plan->stored && s->rank == 0;
-    if (stored) return stored_load(plan->stored, plan->state, s->model) ? LS_OK : LS_ERR_IO;
-    return ls_model_init(s->model, plan->seed + (uint64_t)s->rank);
+    bool placed = plan->mode == MODE_ZERO3;
+    ls_status status = plan->network ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows,
+                                                                   plan->precision, plan->every, placed)
+                                     : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows,
+                                                                plan->precision, plan->every, placed);
+    return status == LS_OK && !placed ? fill_model(s, plan, s->rank) : status;
 }
 
 static ls_status open_single(struct session *s, const struct plan *plan, ls_comm *comm) {
@@ -101,12 +106,20 @@ static ls_status open_zero2(struct session *s, const struct plan *plan, ls_comm 
     return ddp_create_zero2(&s->parallel, s->model, &options);
 }
 
+static ls_status open_zero3(struct session *s, const struct plan *plan, ls_comm *comm) {
+    ddp_options options = options_of(plan, comm);
+    options.prefetch_blocks = plan->prefetch;
+    ls_status status = ddp_create_zero3(&s->parallel, s->model, &options);
+    return status == LS_OK ? fill_model(s, plan, 0) : status;
+}
+
 const struct plan_mode plan_modes[MODES] = {
     [MODE_SINGLE] = {&ls_single_mode, open_single},
     [MODE_DP] = {&dp_mode, open_dp},
     [MODE_DDP] = {&ddp_mode, open_ddp},
     [MODE_ZERO1] = {&ddp_zero1_mode, open_zero1},
     [MODE_ZERO2] = {&ddp_zero2_mode, open_zero2},
+    [MODE_ZERO3] = {&ddp_zero3_mode, open_zero3},
 };
 
 bool plan_has_group(const struct plan *plan) { return plan_modes[plan->mode].mode->process != NULL; }
@@ -173,29 +186,23 @@ static uint64_t hash_floats(uint64_t hash, const float *values, size_t count) {
     return hash;
 }
 
-/* Of a copy of all that begins at `begin`. */
-static uint64_t hash_tensor(uint64_t hash, const float *copy, const float *begin, const struct ls_tensor *tensor) {
-    return hash_floats(hash, copy + (tensor->data - begin), tensor->count);
+static ls_status hash_tensor(uint64_t *hash, const struct session *s, size_t t) {
+    const ls_parameters *all = ls_model_tensors(s->model);
+    float *host = malloc(all->tensors[t].count * sizeof *host);
+    ls_status status = host ? ls_parameters_read(all, t, host) : LS_ERR_NO_MEMORY;
+    if (status == LS_OK) *hash = hash_floats(*hash, host, all->tensors[t].count);
+    free(host);
+    return status;
 }
 
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
-    float *data;
-    size_t count;
-    ls_model_state(s->model, &data, &count);
-    float *host = malloc(count * sizeof *host);
-    if (!host) return LS_ERR_NO_MEMORY;
+    size_t parameters = ls_model_parameter_count(s->model), count = parameters + ls_model_buffer_count(s->model), t = 0;
     ls_status status = session_synchronize(s);
-    ls_stream *compute = ls_device_stream(s->devices[0], LS_STREAM_COMPUTE);
-    ls_copy(compute, host, data, count * sizeof *host);
-    ls_status done = ls_stream_synchronize(compute);
     *weights = LS_HASH_SEED;
-    for (size_t p = 0; p < ls_model_parameter_count(s->model); p++)
-        *weights = hash_tensor(*weights, host, data, ls_model_parameter(s->model, p));
+    for (; status == LS_OK && t < parameters; t++) status = hash_tensor(weights, s, t);
     *state = *weights;
-    for (size_t b = 0; b < ls_model_buffer_count(s->model); b++)
-        *state = hash_tensor(*state, host, data, ls_model_buffer(s->model, b));
-    free(host);
-    return status != LS_OK ? status : done;
+    for (; status == LS_OK && t < count; t++) status = hash_tensor(state, s, t);
+    return status;
 }
 
 ls_status session_scaler(const struct session *s, struct ls_scaler_state *scaler) {
@@ -223,7 +230,7 @@ ls_status group_open(ls_comm **out, const struct rank *rank, const char *allredu
 
 ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan) {
     *out = NULL;
-    bool shards = plan->mode == MODE_ZERO1 || plan->mode == MODE_ZERO2;
+    bool shards = plan->mode >= MODE_ZERO1;
     if (!plan_has_group(plan) || !(plan->sync_bn || shards)) return LS_OK;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = rank->world_size,

@@ -2,6 +2,7 @@
  * gives the right bits; and without any one of the waits, some order gives wrong ones. */
 #include <stdio.h>
 
+#include "ddp_procs/units.h"
 #include "tests/base/test.h"
 #include "tests/parallel/seeds.h"
 
@@ -68,8 +69,11 @@ static void expect_modes_agree(const struct plan *model, int seeds) {
     plan.allreduce = "direct";
     plan.no_overlap = true;
     expect_right_in_every_order(plan, seeds, expected);
-    for (int mode = MODE_ZERO1; mode < MODES; mode++)
-        expect_right_in_every_order(make(*model, (enum mode)mode), seeds, expected);
+    for (int mode = MODE_ZERO1; mode < MODES; mode++) {
+        plan = make(*model, (enum mode)mode);
+        plan.prefetch = 1;
+        expect_right_in_every_order(plan, seeds, expected);
+    }
     release(expected);
 }
 
@@ -132,7 +136,16 @@ TEST(distributed_needs_each_wait) {
 TEST(shards_need_each_wait) {
     static const char *const names[] = {"bucket ready", "bucket reduced", "parameters updated", "parameters gathered",
                                         NULL};
-    for (int mode = MODE_ZERO1; mode < MODES; mode++) expect_red_without(&mlp, (enum mode)mode, names);
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++) expect_red_without(&mlp, (enum mode)mode, names);
+}
+
+TEST(units_need_each_wait) {
+    static const char *const names[] = {"bucket ready",  "bucket reduced", "parameters updated",
+                                        "unit gathered", "unit left",      NULL};
+    struct plan plan = mlp;
+    plan.model = "mlp:64,32,32,32,32,10"; /* more blocks than buffers */
+    for (plan.prefetch = 0; plan.prefetch <= DDP_MOST_PREFETCHED; plan.prefetch++)
+        expect_red_without(&plan, MODE_ZERO3, names);
 }
 
 TEST(one_device_needs_each_wait) {

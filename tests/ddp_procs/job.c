@@ -17,6 +17,8 @@ void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *com
     *job = (struct job){.plan = plan, .comm = comm, .own_group = comm == NULL};
     ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
     if (job->own_group) CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
+    if (!job->plan.sync_group)
+        job->own_second = sync_group_open(&job->plan.sync_group, job->comm, rank, &job->plan) == LS_OK;
     CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
     CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
 }
@@ -40,5 +42,6 @@ void job_close(const struct rank *rank, struct job *job) {
     ls_device_memory(s->devices[0], &memory);
     CHECK(memory.current_total_bytes == 0);
     ls_device_close(s->devices[0]);
+    if (job->own_second) ls_comm_destroy(job->plan.sync_group);
     if (job->own_group) ls_comm_destroy(job->comm);
 }

@@ -7,7 +7,7 @@
 struct job {
     struct plan plan;
     ls_comm *comm;
-    bool own_group; /* opened by job_open */
+    bool own_group, own_second; /* opened by job_open */
     struct session session;
     struct samples samples; /* this rank's, of each of the plan's steps */
 };

@@ -1,0 +1,171 @@
+/* ZeRO-3 (--shard-state 3): after every step the bits of DistributedDataParallel, whatever else a step has. What each rank then
+ * holds and moves: test_units_state.c; every order of the streams: tests/parallel/test_shuffle.c. */
+#include <math.h>
+
+#include "ddp_procs/units.h"
+#include "tests/base/test.h"
+#include "tests/parallel/seeds.h"
+
+/* More blocks than buffers; parameters that no number of ranks divides. */
+static const struct plan small = {.model = "mlp:20,33,13,9,13,13,7", .batch = 24, .steps = 5, .samples = 3 * 24 + 5};
+
+static struct plan make(struct plan plan, enum mode mode, int ranks) {
+    plan.mode = mode;
+    plan.devices = ranks;
+    plan.compare_each_step = true;
+    if (plan.optimizer.learning_rate == 0) plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    return plan;
+}
+
+static struct outcome *run(const struct plan *plan) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_plan(plan, outcomes, NULL);
+    for (int r = 0; r < plan_ranks(plan); r++) {
+        const struct outcome *o = &outcomes[r];
+        if (o->status != LS_OK) fail_msg("rank %d: %s (%s)", r, ls_status_text(o->status), o->message);
+        assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
+    }
+    assert_true(outcomes->weights[0] != outcomes->weights[plan->steps - 1]);
+    return outcomes;
+}
+
+static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
+
+/* Weights, buffers, losses and scales. */
+static void expect_ddps(struct plan model, int ranks, int first_prefetch, int end_prefetch) {
+    struct plan plan = make(model, MODE_DDP, ranks);
+    struct outcome *ddp = run(&plan);
+    plan.mode = MODE_ZERO3;
+    for (plan.prefetch = first_prefetch; plan.prefetch < end_prefetch; plan.prefetch++) {
+        struct outcome *units = run(&plan);
+        int step = first_difference(ddp, units, plan.steps);
+        if (step >= 0)
+            fail_msg("%s, %d ranks, rule %d, dtype %d, %d prefetched: other weights after step %d", plan.model, ranks,
+                     (int)plan.optimizer.kind, (int)plan.precision, plan.prefetch, step + 1);
+        for (int r = 0; r < ranks; r++) {
+            assert_memory_equal(ddp[r].state, units[r].state, sizeof ddp[r].state);
+            assert_memory_equal(ddp[r].losses, units[r].losses, sizeof ddp[r].losses);
+            assert_memory_equal(ddp[r].scales, units[r].scales, sizeof ddp[r].scales);
+            assert_int_equal(ddp[r].batches_tracked, units[r].batches_tracked);
+            assert_int_equal(ddp[r].skipped, units[r].skipped);
+        }
+        release(units);
+    }
+    release(ddp);
+}
+
+static void expect_ddps_bits(struct plan plan, int ranks) { expect_ddps(plan, ranks, 0, DDP_MOST_PREFETCHED + 1); }
+
+static ls_optimizer_options momentum(void) {
+    ls_optimizer_options o = ls_optimizer_defaults(LS_SGD);
+    o.learning_rate = 0.05;
+    o.momentum = 0.9;
+    o.weight_decay = 0.01;
+    return o;
+}
+
+TEST(every_rule_has_the_bits_of_distributed_data_parallel) {
+    static const int ranks[] = {1, 2, 3, 5, 8};
+    for (size_t n = 0; n < COUNT_OF(ranks); n++) {
+        struct plan plan = small;
+        plan.optimizer = momentum();
+        expect_ddps_bits(plan, ranks[n]);
+        plan.allreduce = "direct";
+        plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+        expect_ddps(plan, ranks[n], 1, 2);
+        plan.optimizer = ls_optimizer_defaults(LS_ADAMW);
+        expect_ddps(plan, ranks[n], 1, 2);
+    }
+}
+
+/* A unit's copy in half precision is made in backward as well as in forward. */
+TEST(so_has_every_precision) {
+    for (int precision = LS_FP16; precision <= LS_BF16; precision++)
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            struct plan plan = small;
+            plan.precision = (ls_dtype)precision;
+            plan.optimizer = momentum();
+            expect_ddps_bits(plan, ranks);
+            plan.optimizer.scaler.init_scale = 0x1p20; /* some steps are left out */
+            plan.optimizer.scaler.growth_interval = 2;
+            expect_ddps(plan, ranks, 1, 2);
+        }
+}
+
+TEST(activations_may_be_dropped_and_made_again) {
+    for (int every = 1; every <= 5; every++) {
+        struct plan plan = small;
+        plan.every = every;
+        expect_ddps_bits(plan, 2);
+        plan.precision = LS_BF16;
+        expect_ddps(plan, 3, 1, 2);
+    }
+}
+
+TEST(batch_norm_keeps_its_statistics) {
+    struct plan plan = small;
+    plan.model = "convnet";
+    plan.batch = 9; /* 3 3 3; and 5 of the last */
+    plan.steps = 3;
+    plan.samples = 9 + 9 + 5;
+    for (int ranks = 2; ranks <= 3; ranks++)
+        for (int synced = 0; synced < 2; synced++) {
+            plan.sync_bn = synced;
+            plan.every = synced;
+            expect_ddps(plan, ranks, 0, 2);
+        }
+}
+
+TEST(one_block_is_one_unit) {
+    struct plan plan = small;
+    plan.model = "mlp:20,7";
+    expect_ddps_bits(plan, 2);
+}
+
+static void expect_losses_near(const struct plan *plan, double tolerance) {
+    struct plan ddp = *plan;
+    ddp.mode = MODE_DDP;
+    struct outcome *wanted = run(&ddp), *found = run(plan);
+    for (size_t k = 0; k < plan->steps; k++) {
+        double expected = global_loss(&ddp, wanted, k), loss = global_loss(plan, found, k);
+        if (!(fabs(loss - expected) <= tolerance * expected))
+            fail_msg("%d ranks: loss %zu is %.9g, not %.9g", plan->devices, k + 1, loss, expected);
+    }
+    release(wanted);
+    release(found);
+}
+
+/* Ranks are added before micro-batches; the norm is added up rank by rank. */
+TEST(losses_are_near_where_the_order_is_another) {
+    for (int ranks = 1; ranks <= 3; ranks++)
+        for (int prefetch = 0; prefetch <= DDP_MOST_PREFETCHED; prefetch++) {
+            struct plan plan = make(small, MODE_ZERO3, ranks);
+            plan.optimizer = momentum();
+            plan.prefetch = prefetch;
+            plan.accumulate = 2 + prefetch;
+            expect_losses_near(&plan, 1e-5);
+            plan.accumulate = 0;
+            plan.optimizer.clip_norm = 0.05;
+            expect_losses_near(&plan, 1e-6);
+        }
+}
+
+/* Several steps on their way, micro-batches in each, in these orders of the streams. */
+TEST(every_order_of_the_streams_is_right) {
+    enum { SEEDS = 20 };
+    for (int every = 0; every <= 2; every++) {
+        struct plan plan = make(small, MODE_ZERO3, 2);
+        plan.compare_each_step = false;
+        plan.accumulate = 2;
+        plan.every = every;
+        plan.prefetch = every;
+        plan.precision = LS_FP16;
+        struct outcome *expected = run(&plan);
+        struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+        run_seeds(&plan, SEEDS, NULL, outcomes);
+        assert_int_equal(first_red_seed(&plan, SEEDS, outcomes, expected, true), 0);
+        shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
+        release(expected);
+    }
+}

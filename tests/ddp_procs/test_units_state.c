@@ -1,0 +1,222 @@
+/* What a rank of ZeRO-3 has and moves: bytes by formula, parts of parameters, what is refused, and where a NaN is found. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/train/loop.h"
+#include "ddp_procs/sharded.h"
+#include "ddp_procs/units.h"
+#include "tests/base/test.h"
+#include "tests/ddp_procs/job.h"
+#include "tests/nn/models.h"
+
+static struct plan make(const char *model, int ranks) {
+    struct plan plan = job_plan(model, ranks, 24, 96);
+    plan.mode = MODE_ZERO3;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    return plan;
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+enum { LINE = 16 }; /* floats of 64 bytes */
+
+/* Floats of a rank's slice of the unit of an mlp's layer. */
+static size_t slice_of(size_t inputs, size_t outputs, size_t world) {
+    size_t unit = LINE * world;
+    return ((inputs * outputs + unit - 1) / unit + (outputs + unit - 1) / unit) * LINE;
+}
+
+static const size_t sizes[] = {20, 33, 32, 31, 30, 29, 13, 7};
+static const char deep[] = "mlp:20,33,32,31,30,29,13,7";
+enum { LAYERS = sizeof sizes / sizeof *sizes - 1 };
+
+static void count_memory(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct job job;
+    ls_memory_report memory;
+    job_open(rank, &job, *plan, NULL);
+    size_t world = (size_t)rank->world_size, own = 0, largest = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        size_t slice = slice_of(sizes[l], sizes[l + 1], world);
+        own += slice;
+        if (slice > largest) largest = slice;
+    }
+    size_t element = sizeof(float) + (plan->precision == LS_FP32 ? 0 : 2);
+    for (size_t k = 0; k < 2; k++) job_step(rank, &job, k);
+    ls_device_memory(job.session.devices[0], &memory);
+    CHECK(memory.peak_bytes[LS_MEMORY_PARAMETER] ==
+          own * sizeof(float) + (1 + (size_t)plan->prefetch) * largest * world * element);
+    CHECK(memory.peak_bytes[LS_MEMORY_GRADIENT] == own * sizeof(float));
+    CHECK(memory.peak_bytes[LS_MEMORY_BUCKET] <= 3 * largest * world * sizeof(float));
+    CHECK(memory.peak_bytes[LS_MEMORY_OPTIMIZER] <= 2 * own * sizeof(float) + 256 + 2 * LAYERS * 64);
+    job_close(rank, &job);
+}
+
+TEST(a_rank_has_its_slices_and_a_few_units) {
+    for (int ranks = 1; ranks <= 8; ranks++)
+        for (int half = 0; half < 2; half++) {
+            struct plan plan = make(deep, ranks);
+            plan.prefetch = ranks % (DDP_MOST_PREFETCHED + 1);
+            plan.precision = half ? LS_BF16 : LS_FP32;
+            run_good_ranks(ranks, count_memory, &plan);
+        }
+}
+
+/* Each element is one rank's; padding is nobody's. */
+static void read_parts(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct job job;
+    job_open(rank, &job, *plan, NULL);
+    ls_parameters *all = ls_model_tensors(job.session.model);
+    for (size_t p = 0; p < all->count; p++) {
+        size_t count = all->tensors[p].count;
+        double held = (double)all->parts[p].count;
+        float *wanted = calloc(count, sizeof *wanted), *found = calloc(count, sizeof *found);
+        CHECK(wanted && found);
+        for (size_t i = 0; i < count; i++) wanted[i] = (float)(100 * p + i + 1);
+        CHECK(ls_sum_over_ranks(job.session.parallel, &held, 1) == LS_OK && held == (double)count);
+        CHECK(ls_parameters_write(all, p, wanted) == LS_OK && ls_parameters_read(all, p, found) == LS_OK);
+        CHECK(memcmp(wanted, found, count * sizeof *wanted) == 0);
+        free(wanted);
+        free(found);
+    }
+    job_close(rank, &job);
+}
+
+TEST(each_element_is_one_ranks) {
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        struct plan plan = make(deep, ranks);
+        run_good_ranks(ranks, read_parts, &plan);
+    }
+}
+
+/* --- bytes ---------------------------------------------------------------------------------------------------------- */
+
+struct traffic {
+    struct plan plan;
+    size_t gathered; /* units in a step */
+};
+
+static void count_traffic(struct rank *rank) {
+    const struct traffic *t = rank->argument;
+    uint64_t announced[LS_PHASE_COUNT] = {0}, unit = (uint64_t)(64 * 64 + 64) * sizeof(float);
+    size_t micro_batches = t->plan.accumulate > 0 ? (size_t)t->plan.accumulate : 1, world = (size_t)rank->world_size;
+    ls_comm_traffic before, after;
+    struct job job;
+    job_open(rank, &job, t->plan, NULL);
+    ls_parallel *p = job.session.parallel;
+    job_step(rank, &job, 0);
+    (void)ls_model_forward(job.session.model, job.samples.batches[0].inputs, 1,
+                           false); /* an evaluation counts nothing */
+    CHECK(session_synchronize(&job.session) == LS_OK);
+    ls_phase_reset(p->clocks);
+    ls_comm_traffic_read(job.comm, &before);
+    job_step(rank, &job, 1);
+    ls_comm_traffic_read(job.comm, &after);
+    p->mode->count_bytes(p, (struct ls_step_size){t->plan.batch, (int)micro_batches}, 0, announced);
+    CHECK(memcmp(announced, p->clocks->bytes, sizeof announced) == 0);
+    CHECK(announced[LS_PHASE_GATHER] == t->gathered * unit);
+    CHECK(announced[LS_PHASE_REDUCE] == 8 * unit * micro_batches);
+    CHECK(after.sent_bytes - before.sent_bytes ==
+          (announced[LS_PHASE_GATHER] + announced[LS_PHASE_REDUCE]) / world * (world - 1));
+    job_close(rank, &job);
+}
+
+/* Eight blocks, equal units without padding. DDP's all-reduce sends twice what a reduce-scatter does, 16 units. */
+static void expect_gathered(int prefetch, int every, int accumulate, size_t gathered) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        struct traffic t = {make("mlp:64,64,64,64,64,64,64,64,64", ranks), gathered};
+        t.plan.prefetch = prefetch;
+        t.plan.every = every;
+        t.plan.accumulate = accumulate;
+        run_good_ranks(ranks, count_traffic, &t);
+    }
+}
+
+TEST(a_step_moves_what_it_announces) {
+    for (int prefetch = 0; prefetch <= DDP_MOST_PREFETCHED; prefetch++) {
+        size_t kept = 1 + (size_t)prefetch;
+        expect_gathered(prefetch, 0, 1, 8 + 8 - kept);
+        expect_gathered(prefetch, 0, 3, 8 + 8 - kept + 2 * 2 * (8 - kept));
+    }
+    /* segments of two blocks, of which the last stays: where a unit more fits, the second is gathered once for both */
+    expect_gathered(0, 2, 1, 8 + 1 + 3 * 3);
+    expect_gathered(1, 2, 1, 8 + 3 * 2);
+    expect_gathered(2, 2, 1, 8 + 3 * 2 - 1);
+}
+
+/* --- what is refused ------------------------------------------------------------------------------------------------ */
+
+static void share(struct rank *rank) {
+    struct plan plan = make(NULL, rank->world_size);
+    struct session session;
+    ls_comm *comm;
+    plan.network = rank->argument;
+    CHECK(group_open(&comm, rank, plan.allreduce) == LS_OK);
+    CHECK(sync_group_open(&plan.sync_group, comm, rank, &plan) == LS_OK);
+    CHECK(session_open(&session, &plan, comm) == LS_ERR_UNSUPPORTED);
+    CHECK(strstr(rank->message, "--shard-state 3 gathers the parameters of one block at a time"));
+    CHECK(strstr(rank->message, "take --shard-state 2"));
+    ls_comm_destroy(plan.sync_group);
+    ls_comm_destroy(comm);
+}
+
+TEST(blocks_that_share_a_parameter_are_refused) {
+    ls_network *network = residual_network();
+    assert_non_null(ls_network_shared_parameter(network));
+    run_good_ranks(2, share, network);
+    ls_network_destroy(network);
+}
+
+/* --- what is not finite --------------------------------------------------------------------------------------------- */
+
+/* In the slices of the last rank only: whichever rank speaks first names the parameter. */
+static void lose_a_value(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct job job;
+    job_open(rank, &job, *plan, NULL);
+    job.session.parallel->check_each_loss = true;
+    ls_parameters *all = ls_model_tensors(job.session.model);
+    for (size_t k = 0; k < 2; k++) {
+        ls_status status = session_step(&job.session, &job.samples.batches[k]);
+        CHECK(k == 0 ? status == LS_OK : status == LS_ERR_DIVERGED || status == LS_ERR_PEER);
+        for (size_t p = 4; p < 8; p++) /* the third and fourth layers' weights and biases */
+            if (k == 0 && rank->rank == rank->world_size - 1 && all->parts[p].count > 0) all->parts[p].values[0] = NAN;
+    }
+    CHECK(strstr(rank->message, "step 1 (epoch 0): the loss is nan"));
+    CHECK(strstr(rank->message, "is in parameter fc3.weight;"));
+    (void)session_synchronize(&job.session);
+    exit(0);
+}
+
+TEST(a_nan_in_a_slice_names_the_parameter) {
+    for (int prefetch = 0; prefetch < 2; prefetch++)
+        for (int every = 0; every <= 2; every += 2) {
+            struct plan plan = make(deep, 3);
+            plan.prefetch = prefetch;
+            plan.every = every;
+            run_good_ranks(3, lose_a_value, &plan);
+        }
+}
+
+/* One rank's batch is not finite: the others are well, and are in their backward when it looks for the reason. */
+static void lose_a_sample(struct rank *rank) {
+    const struct plan *plan = rank->argument;
+    struct job job;
+    job_open(rank, &job, *plan, NULL);
+    job.session.parallel->check_each_loss = true;
+    job_step(rank, &job, 0);
+    if (rank->rank == 1) ((float *)(uintptr_t)job.samples.batches[1].inputs)[3] = INFINITY;
+    ls_status status = session_step(&job.session, &job.samples.batches[1]);
+    if (status == LS_OK) status = session_synchronize(&job.session);
+    CHECK(rank->rank == 1 ? status == LS_ERR_DIVERGED : status == LS_ERR_PEER);
+    CHECK(strstr(rank->message, "is in the input batch on rank 1;"));
+    exit(0);
+}
+
+TEST(a_bad_sample_is_one_ranks) {
+    struct plan plan = make(deep, 3);
+    run_good_ranks(3, lose_a_sample, &plan);
+}

@@ -4,6 +4,7 @@
 
 #include "ddp_procs/units.h"
 #include "tests/base/test.h"
+#include "tests/nn/models.h"
 #include "tests/parallel/seeds.h"
 
 /* More blocks than buffers; parameters that no number of ranks divides. */
@@ -121,6 +122,16 @@ TEST(one_block_is_one_unit) {
     struct plan plan = small;
     plan.model = "mlp:20,7";
     expect_ddps_bits(plan, 2);
+}
+
+/* Within a block. */
+TEST(layers_may_share_a_parameter) {
+    ls_network *network = residual_network();
+    struct plan plan = small;
+    plan.network = network;
+    assert_null(ls_network_shared_parameter(network));
+    for (int ranks = 2; ranks <= 3; ranks++) expect_ddps_bits(plan, ranks);
+    ls_network_destroy(network);
 }
 
 static void expect_losses_near(const struct plan *plan, double tolerance) {

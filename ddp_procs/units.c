@@ -124,7 +124,6 @@ ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_m
     u->world_size = (size_t)ls_comm_world_size(comm);
     u->prefetch = (size_t)prefetch;
     u->buffer_count = 1 + prefetch;
-    forget(u, u->held);
     ls_status status = ddp_units_place(u);
     if (status != LS_OK) {
         ddp_units_destroy(u);

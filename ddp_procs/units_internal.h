@@ -37,7 +37,7 @@ struct ddp_units {
         [MOST_BUFFERS]; /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
     size_t at;          /* how many of the visits the pass in progress has made */
     bool was_in_step; /* the last visit */
-    uint64_t version; /* of the parameters that have been gathered */
+    uint64_t version; /* of the parameters that have been gathered; 0: none have */
 };
 
 /* Of a block's unit, in floats: a rank's slice, where that begins among the rank's slices, and all of it. */

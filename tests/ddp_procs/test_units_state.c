@@ -94,7 +94,7 @@ TEST(each_element_is_one_ranks) {
 
 struct traffic {
     struct plan plan;
-    size_t gathered; /* units in a step */
+    size_t blocks, gathered; /* units in a step */
 };
 
 static void count_traffic(struct rank *rank) {
@@ -106,26 +106,30 @@ static void count_traffic(struct rank *rank) {
     job_open(rank, &job, t->plan, NULL);
     ls_parallel *p = job.session.parallel;
     job_step(rank, &job, 0);
-    (void)ls_model_forward(job.session.model, job.samples.batches[0].inputs, 1,
-                           false); /* an evaluation counts nothing */
-    CHECK(session_synchronize(&job.session) == LS_OK);
     ls_phase_reset(p->clocks);
+    /* an evaluation counts nothing */
+    (void)ls_model_forward(job.session.model, job.samples.batches[0].inputs, 1, false);
+    CHECK(session_synchronize(&job.session) == LS_OK);
     ls_comm_traffic_read(job.comm, &before);
     job_step(rank, &job, 1);
     ls_comm_traffic_read(job.comm, &after);
     p->mode->count_bytes(p, (struct ls_step_size){t->plan.batch, (int)micro_batches}, 0, announced);
     CHECK(memcmp(announced, p->clocks->bytes, sizeof announced) == 0);
     CHECK(announced[LS_PHASE_GATHER] == t->gathered * unit);
-    CHECK(announced[LS_PHASE_REDUCE] == 8 * unit * micro_batches);
+    CHECK(announced[LS_PHASE_REDUCE] == t->blocks * unit * micro_batches);
     CHECK(after.sent_bytes - before.sent_bytes ==
           (announced[LS_PHASE_GATHER] + announced[LS_PHASE_REDUCE]) / world * (world - 1));
     job_close(rank, &job);
 }
 
-/* Eight blocks, equal units without padding. DDP's all-reduce sends twice what a reduce-scatter does, 16 units. */
-static void expect_gathered(int prefetch, int every, int accumulate, size_t gathered) {
+/* Equal units without padding. DDP's all-reduce sends twice what a reduce-scatter does. */
+static void expect_gathered(size_t blocks, int prefetch, int every, int accumulate, size_t gathered) {
+    static const char all[] = "mlp:64,64,64,64,64,64,64,64,64";
+    char model[sizeof all];
+    memcpy(model, all, sizeof all);
+    model[strlen("mlp:64") + blocks * strlen(",64")] = '\0';
     for (int ranks = 2; ranks <= 4; ranks += 2) {
-        struct traffic t = {make("mlp:64,64,64,64,64,64,64,64,64", ranks), gathered};
+        struct traffic t = {make(model, ranks), blocks, gathered};
         t.plan.prefetch = prefetch;
         t.plan.every = every;
         t.plan.accumulate = accumulate;
@@ -136,13 +140,14 @@ static void expect_gathered(int prefetch, int every, int accumulate, size_t gath
 TEST(a_step_moves_what_it_announces) {
     for (int prefetch = 0; prefetch <= DDP_MOST_PREFETCHED; prefetch++) {
         size_t kept = 1 + (size_t)prefetch;
-        expect_gathered(prefetch, 0, 1, 8 + 8 - kept);
-        expect_gathered(prefetch, 0, 3, 8 + 8 - kept + 2 * 2 * (8 - kept));
+        expect_gathered(8, prefetch, 0, 1, 8 + 8 - kept);
+        expect_gathered(8, prefetch, 0, 3, 8 + 8 - kept + 2 * 2 * (8 - kept));
+        expect_gathered(3, prefetch, 0, 1, 3 + 3 - kept); /* an evaluation leaves units that a step has to gather */
     }
     /* segments of two blocks, of which the last stays: where a unit more fits, the second is gathered once for both */
-    expect_gathered(0, 2, 1, 8 + 1 + 3 * 3);
-    expect_gathered(1, 2, 1, 8 + 3 * 2);
-    expect_gathered(2, 2, 1, 8 + 3 * 2 - 1);
+    expect_gathered(8, 0, 2, 1, 8 + 1 + 3 * 3);
+    expect_gathered(8, 1, 2, 1, 8 + 3 * 2);
+    expect_gathered(8, 2, 2, 1, 8 + 3 * 2 - 1);
 }
 
 /* --- what is refused ------------------------------------------------------------------------------------------------ */

@@ -10,7 +10,8 @@ model||mlp:784,33,10 mlp:784,32,16,10 convnet
 normalize||none
 sync-bn|--model=convnet|-
 checkpoint-activations|--model=convnet|1 2 sqrt
-shard-state||1 2
+shard-state||1 2 3
+prefetch-blocks|--shard-state=3|0 2
 epochs||3 7
 steps||3 100
 batch-size||62 64 100 2

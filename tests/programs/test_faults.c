@@ -90,6 +90,9 @@ TEST_IN(programs, test_an_owner_of_shards_is_killed) {
     kill_one(2, 1, "threads", "deep", "--shard-state 1");
     kill_one(3, 0, "inline", "mlp", "--shard-state 2 --clip-norm 1");
     kill_one(3, 2, "threads", "mlp", "--shard-state 2 --bucket-cap-mb 0.1");
+    kill_one(2, 0, "inline", "deep", "--shard-state 3");
+    kill_one(3, 1, "threads", "convnet", "--shard-state 3 --sync-bn --prefetch-blocks 0");
+    kill_one(3, 2, "threads", "deep", "--shard-state 3 --prefetch-blocks 2 --checkpoint-activations sqrt");
 }
 
 TEST_IN(programs, test_a_rank_is_stopped) {
@@ -139,6 +142,7 @@ TEST_IN(programs, test_ranks_of_other_settings) {
         {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
         {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
         {1, "--shard-state 1", "--shard-state: rank 1 has 1, rank 0 has 0; "},
+        {1, "--prefetch-blocks 2", "--prefetch-blocks: rank 1 has 2, rank 0 has 1; "},
         {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
          "--drop-last: rank 1 has on, rank 0 has off; "},
         {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},

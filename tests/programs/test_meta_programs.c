@@ -116,6 +116,7 @@ TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
         "ddp_train --spawn 2 --model convnet --sync-bn --accumulate 2 --compress fp16",
         "ddp_train --spawn 2 --model convnet --shard-state 1 --sync-bn --clip-norm 1",
         "ddp_train --spawn 2 --model convnet --shard-state 2 --accumulate 2 --bucket-cap-mb 0.02",
+        "ddp_train --spawn 2 --model convnet --shard-state 3 --precision bf16 --checkpoint-activations 1",
     };
     static const char *const categories[] = {"parameter",       "gradient", "optimizer", "activation", "input",
                                              "gathered output", "bucket",   "workspace", "total"};

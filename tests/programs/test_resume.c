@@ -79,18 +79,20 @@ TEST_IN(programs, test_shards) {
     static program p;
     expect_same_run("ddp_train --spawn 3 --shard-state 1 --precision fp16 --growth-interval 3 " SMALL, 7, 4);
     expect_same_run("ddp_train --spawn 2 --shard-state 2 --accumulate 2 --bucket-cap-mb 0.01 " SMALL, 7, 3);
+    expect_same_run("ddp_train --spawn 2 --shard-state 3 --precision fp16 --checkpoint-activations 1 " SOME_CONVNET, 4,
+                    2);
     run(&p, line, 6, "whole", "--quiet");
-    for (int from = 0; from <= 2; from++) {
+    for (int from = 0; from <= 3; from++) {
         char options[200];
         snprintf(options, sizeof options, "--quiet --shard-state %d", from);
         run(&p, line, 3, "half", options);
-        for (int to = 0; to <= 2; to++) {
+        for (int to = 0; to <= 3; to++) {
             snprintf(options, sizeof options, "--quiet --shard-state %d --resume %s", to, scratch_path("half"));
             run(&p, line, 6, "rest", options);
             if (!same_files(scratch_path("whole"), scratch_path("rest"))) fail_msg("%d to %d: other bits", from, to);
             assert_null(strstr(p.err_text, "other than before"));
         }
-        program_run(&p, "ddp_train --spawn 2 --shard-state %d " SMALL "--steps 4 --resume %s", 2 - from,
+        program_run(&p, "ddp_train --spawn 2 --shard-state %d " SMALL "--steps 4 --resume %s", 3 - from,
                     scratch_path("half"));
         assert_int_equal(p.status, 0);
         assert_non_null(strstr(p.err_text, "number of devices 2 (was 3)"));

@@ -48,6 +48,7 @@ TEST_IN(programs, test_what_matters) {
         {4, "", "--shard contiguous --allreduce naive --no-overlap --bucket-cap-mb 0.01", true},
         {4, "", "--shard contiguous --shard-state 1 --allreduce ring", true}, /* reduce-scatter is in rank order */
         {4, "", "--shard contiguous --shard-state 2 --bucket-cap-mb 0.01", true},
+        {4, "", "--shard contiguous --shard-state 3", true},
         {4, "", "--shard contiguous --allreduce ring", false},
         {4, "", "--shard contiguous --allreduce tree", false},
         {4, "", "--shard contiguous --allreduce halving-doubling", false},

@@ -72,7 +72,7 @@ TEST_IN(programs, test_join_with_shards) {
     char line[400];
     snprintf(line, sizeof line, "%s --join --epochs 2", uneven);
     assert_int_equal(losses_of(line, whole), 6);
-    for (int stage = 1; stage <= 2; stage++) {
+    for (int stage = 1; stage <= 3; stage++) {
         snprintf(line, sizeof line, "%s --join --epochs 2 --debug-ranks --shard-state %d", uneven, stage);
         assert_int_equal(losses_of(line, losses), 6);
         assert_memory_equal(losses, whole, sizeof whole);

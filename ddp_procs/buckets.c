@@ -44,48 +44,21 @@ static void reverse_buckets(struct ddp_buckets *b, size_t *scratch) {
     }
 }
 
-/* A bucket for each block's parameters, which ascend. */
-static void fill_blocks(struct ddp_buckets *b, const int *block_of) {
-    for (size_t p = 0; p < b->parameter_count; p++) {
-        if (p > 0 && block_of[p] != block_of[p - 1]) b->bucket_count++;
-        b->parameters[p] = p;
-        b->sizes[b->bucket_count]++;
-    }
-    b->bucket_count += b->parameter_count > 0;
-}
-
-/* Room for a bucket a parameter, and as much aside. */
-static ls_status open_buckets(struct ddp_buckets *b, size_t parameter_count, size_t **scratch) {
-    size_t room = parameter_count > 0 ? parameter_count : 1; /* calloc of nothing may return NULL */
-    *b = (struct ddp_buckets){.parameter_count = parameter_count};
-    b->parameters = calloc(room, sizeof *b->parameters);
-    b->sizes = calloc(room, sizeof *b->sizes);
-    *scratch = calloc(room, sizeof **scratch);
-    if (b->parameters && b->sizes && *scratch) return LS_OK;
-    ddp_buckets_free(b);
-    free(*scratch);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
-}
-
-ls_status ddp_assign_blocks(struct ddp_buckets *out, const int *block_of, size_t parameter_count) {
-    size_t *scratch;
-    ls_status status = open_buckets(out, parameter_count, &scratch);
-    if (status != LS_OK) return status;
-    fill_blocks(out, block_of);
-    reverse_buckets(out, scratch);
-    free(scratch);
-    return LS_OK;
-}
-
 ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
                              size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse) {
-    size_t *scratch;
-    ls_status status = open_buckets(out, parameter_count, &scratch);
-    if (status != LS_OK) return status;
-    fill_buckets(out, nbytes, order, limits, limit_count);
-    if (reverse) reverse_buckets(out, scratch);
+    struct ddp_buckets b = {.parameter_count = parameter_count};
+    size_t room = parameter_count > 0 ? parameter_count : 1; /* calloc of nothing may return NULL */
+    b.parameters = calloc(room, sizeof *b.parameters);
+    b.sizes = calloc(room, sizeof *b.sizes);
+    size_t *scratch = calloc(room, sizeof *scratch);
+    ls_status status = LS_OK;
+    if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);
+    if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
     free(scratch);
-    return LS_OK;
+    if (status != LS_OK) ddp_buckets_free(&b);
+    *out = b;
+    return status;
 }
 
 void ddp_buckets_free(struct ddp_buckets *b) {

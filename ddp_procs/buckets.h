@@ -27,10 +27,6 @@ struct ddp_buckets {
 ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, const int64_t *order,
                              size_t parameter_count, const size_t *limits, size_t limit_count, bool reverse);
 
-/* The same with a bucket for each block of the network that has parameters, the last block's first: block_of[p] is that of
- * parameter p. */
-ls_status ddp_assign_blocks(struct ddp_buckets *out, const int *block_of, size_t parameter_count);
-
 void ddp_buckets_free(struct ddp_buckets *buckets);
 
 #endif

@@ -152,11 +152,20 @@ static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limi
     return status;
 }
 
+/* A bucket for each block: its limit is what the block has. */
 static ls_status assign_blocks(ddp_reducer *r) {
-    struct ddp_buckets plan;
-    ls_status status = ddp_assign_blocks(&plan, ls_model_tensors(r->model)->block_of, r->parameter_count);
+    const int *block_of = ls_model_tensors(r->model)->block_of;
+    size_t *limits = calloc(r->parameter_count + 1, sizeof *limits), count = 0;
+    struct ddp_buckets plan = {0};
+    if (!limits) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    for (size_t p = 0; p < r->parameter_count; p++) {
+        count += p == 0 || block_of[p] != block_of[p - 1];
+        limits[count - 1] += r->nbytes[p];
+    }
+    ls_status status = ddp_assign_buckets(&plan, r->nbytes, r->ready_order, r->parameter_count, limits, count, true);
     if (status == LS_OK) status = adopt_plan(r, &plan);
     ddp_buckets_free(&plan);
+    free(limits);
     return status;
 }
 

@@ -37,7 +37,8 @@ TEST(the_first_place_in_the_computation_is_named) {
     ls_device *device = open_device(0);
     for (int m = 0; m < 4; m++) { /* with all activations, and with those of a block at a time */
         ls_model *model;
-        assert_int_equal(ls_model_create_segments(&model, device, descriptions[m / 2], BATCH, LS_FP32, m % 2, false), LS_OK);
+        assert_int_equal(ls_model_create_segments(&model, device, descriptions[m / 2], BATCH, LS_FP32, m % 2, false),
+                         LS_OK);
         assert_int_equal(ls_model_init(model, 1), LS_OK);
         size_t count = BATCH * ls_shape_count(ls_model_input(model));
         float *x = make_values(device, count, 2);

@@ -1,7 +1,8 @@
 /* DistributedDataParallel whose ranks share out what they would all hold alike: ZeRO (docs/pytorch.md#shards).
  *
  * Stage 1: each rank has the optimizer's state of 1/W of the parameters, updates these, and gathers the others. Stage 2: of
- * the gradients, too, it keeps no more than these. Parameters and buffers stay whole on every rank. */
+ * the gradients, too, it keeps no more than these; stage 3: of the parameters, too, which are gathered block by block (units.h).
+ * Buffers stay whole on every rank. */
 #ifndef DDP_SHARDED_H
 #define DDP_SHARDED_H
 

@@ -1,5 +1,5 @@
-/* The state of ZeRO's stages 1 and 2, and what their files ask of each other: sharded.c is the step and who owns what,
- * sharded_gradients.c what stage 2 has more than stage 1. */
+/* The state of ZeRO's stages, and what their files ask of each other: sharded.c is the step and who owns what,
+ * sharded_gradients.c what stage 2 has more than stage 1, units.c what stage 3 has more than stage 2. */
 #ifndef DDP_SHARDED_INTERNAL_H
 #define DDP_SHARDED_INTERNAL_H
 

@@ -1,8 +1,8 @@
 /* units_memory — where the parameters lie that come and go.
  *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
  *           block's slots, cut anywhere. Buffers are as large as the largest unit, with room for its copy in half precision
- *   places: on CPU devices slices lie in the group's memory, where other ranks read them in place: a gather copies once. The device is
- *           charged for them as for all parameters. Buffers are the rank's own
+ *   places: on CPU devices slices lie in the group's memory, where other ranks read them in place: a gather copies once. The
+ *           device is charged for them as for all parameters. Buffers are the rank's own
  *   fails : tied weights are refused by name: a block would have to find another one's unit gathered, too */
 #include <stdlib.h>
 

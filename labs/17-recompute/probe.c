@@ -12,7 +12,7 @@ static void see_bytes(probe *p, const ls_network *network, ls_dtype precision, i
     ls_model *model;
     ls_device_options options = {.kind = LS_DEVICE_META, .devices_on_node = 1};
     probe_must(p, "a device", ls_device_open(&device, &options));
-    probe_must(p, "a model", ls_model_create_segments_of(&model, device, network, max_batch, precision, every));
+    probe_must(p, "a model", ls_model_create_segments_of(&model, device, network, max_batch, precision, every, false));
     ls_memory_report memory;
     ls_device_memory(device, &memory);
     probe_see_count(p, "bytes of activations", memory.peak_bytes[LS_MEMORY_ACTIVATION]);

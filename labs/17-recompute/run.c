@@ -175,8 +175,8 @@ static ls_status run_rank(crew_rank *c) {
     ls_model *model = NULL;
     ls_status status = ls_device_bind_thread(c->device);
     if (status == LS_OK)
-        status =
-            ls_model_create_segments_of(&model, c->device, shared->network, run->max_batch, run->precision, run->every);
+        status = ls_model_create_segments_of(&model, c->device, shared->network, run->max_batch, run->precision,
+                                             run->every, false);
     if (status == LS_OK) status = ls_model_alloc_gradients(model);
     if (status == LS_OK) status = ls_model_init(model, shared->seed);
     if (status == LS_OK && run->syncs) status = ls_model_sync_batchnorm(model, c->comm);

@@ -49,7 +49,7 @@ static void take_step(const ls_safetensors *file, int every, int forwards, struc
     ls_network *net = network();
     ls_device *device = open_device(0);
     ls_model *model;
-    assert_int_equal(ls_model_create_segments_of(&model, device, net, BATCH, LS_FP32, every), LS_OK);
+    assert_int_equal(ls_model_create_segments_of(&model, device, net, BATCH, LS_FP32, every, false), LS_OK);
     assert_int_equal(ls_model_alloc_gradients(model), LS_OK);
     assert_true(stored_load(RUN, "before.", model));
     const float *x = stored(file, "x", OUTPUTS), *y = NULL; /* as large as the output */

@@ -214,9 +214,9 @@ TEST_IN(scratch, test_the_file_is_a_node) {
         assert_true(host->runs_compute && host->lock_us == 0 && host->cores == 2);
         expect_near(ls_node_route(node, 0, 1)->latency_us, 2 * wanted.link.latency_us);
         expect_near(ls_node_link(node, 0)->GBps, wanted.link.GBps);
-        assert_int_equal(ls_node_collectives(node)->table_count, 2);
-        assert_int_equal(ls_node_collectives(node)->table[1].bytes, 4000000);
-        expect_near(ls_node_collectives(node)->table[1].us, 2000);
+        assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].count, 2);
+        assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].rows[1].bytes, 4000000);
+        expect_near(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].rows[1].us, 2000);
         ls_node_close(node);
     }
 }
@@ -248,12 +248,14 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_
     assert_int_equal(ls_node_open(&node, path), LS_OK);
     assert_true(ls_node_device_count(node) >= 2);
     const struct ls_node_collectives *collectives = ls_node_collectives(node);
-    assert_int_equal(collectives->table[0].ranks, 2);
-    assert_int_equal(collectives->table[0].bytes, 1024);
-    assert_true(collectives->table_count >= 6);
-    for (int i = 1; i < collectives->table_count; i++)
-        assert_true(collectives->table[i].ranks > collectives->table[i - 1].ranks ||
-                    collectives->table[i].us >= collectives->table[i - 1].us);
+    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].rows[0].ranks, 2);
+    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].rows[0].bytes, 1024);
+    assert_true(collectives->tables[LS_NODE_ALL_REDUCE].count >= 6);
+    for (int i = 1; i < collectives->tables[LS_NODE_ALL_REDUCE].count; i++)
+        assert_true(collectives->tables[LS_NODE_ALL_REDUCE].rows[i].ranks >
+                        collectives->tables[LS_NODE_ALL_REDUCE].rows[i - 1].ranks ||
+                    collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us >=
+                        collectives->tables[LS_NODE_ALL_REDUCE].rows[i - 1].us);
     ls_node_close(node);
 }
 

@@ -238,6 +238,58 @@ TEST(test_collectives_by_formula) {
     ls_node_close(node);
 }
 
+/* Half an all-reduce each: what a ring does in one turn. Of their own bandwidths only what the bytes take changes, and
+ * only within the node. */
+TEST(test_halves_of_an_all_reduce) {
+    ls_node *node = open_node();
+    static const int ranks[] = {2, 3, 8, 4}; /* one node, two, four; and a table's */
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        double half_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, ranks[i], 4e6) / 2;
+        assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, ranks[i], 4e6), half_us);
+        assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, ranks[i], 4e6), half_us);
+    }
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 1, 4e6), 0);
+    ls_node_change_collectives(node)->all_gather_GBps = 2;
+    ls_node_change_collectives(node)->reduce_scatter_GBps = 8; /* bus_GBps: 4 */
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 2, 4e6), 5.5 + 1000);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, 2, 4e6), 5.5 + 250);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 2, 4e6), 11 + 1000);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_BROADCAST, 2, 4e6), 8 + 1000);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 8, 4e6),
+                (107 + 3500) / 2.); /* over the network */
+    ls_node_close(node);
+}
+
+/* As measured: reduce-scatter and all-gather beside an all-reduce of as many bytes, whatever they are. */
+TEST(test_h200_adds_up_in_its_switch) {
+    ls_node *node;
+    assert_int_equal(ls_node_open(&node, "hgx-h200"), LS_OK);
+    for (double bytes = 1e3; bytes < 1e11; bytes *= 10) {
+        double us = ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, 8, bytes) +
+                    ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 8, bytes);
+        assert_near(us / ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, bytes),
+                    (480 / 361.4 + 480 / 362.9) / 2);
+    }
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 16, 1e9), /* no own figures beyond the node */
+                ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 16, 1e9) / 2);
+    ls_node_close(node);
+}
+
+/* Rows of their own count before everything else. */
+TEST(test_halves_by_table) {
+    static const struct ls_node_measured gathers[] = {{2, 1000, 7}, {2, 1000000, 70}}, scatters[] = {{2, 1000, 9}};
+    ls_node *node = open_node();
+    struct ls_node_collectives *figures = ls_node_change_collectives(node);
+    figures->all_gather_GBps = 1;
+    figures->tables[LS_NODE_ALL_GATHER] = (struct ls_node_table){gathers, 2};
+    figures->tables[LS_NODE_REDUCE_SCATTER] = (struct ls_node_table){scatters, 1};
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 2, 500), 7);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 2, 2e6), 140);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, 2, 500), 9);
+    assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 4, 1e5), 40); /* half of the all-reduce's row */
+    ls_node_close(node);
+}
+
 /* Rows of 4 ranks: 20, 80 and 1280 us at 1e3, 1e5 and 1e6 bytes. */
 TEST(test_collectives_by_table) {
     ls_node *node = open_node();

@@ -34,9 +34,10 @@ TEST_CASE(test_figures_are_read) {
     const struct ls_node_collectives *collectives = ls_node_collectives(node);
     assert_true(collectives->base_us == 1 && collectives->hop_us == 2 && collectives->bus_GBps == 3);
     assert_true(collectives->slow_down == 1.5 && collectives->network_GBps == 0 && collectives->network_hop_us == 0);
-    assert_int_equal(collectives->table_count, 3);
-    assert_true(collectives->table[1].ranks == 2 && collectives->table[1].bytes == 4096 &&
-                collectives->table[1].us == 9.5);
+    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].count, 3);
+    assert_true(collectives->tables[LS_NODE_ALL_REDUCE].rows[1].ranks == 2 &&
+                collectives->tables[LS_NODE_ALL_REDUCE].rows[1].bytes == 4096 &&
+                collectives->tables[LS_NODE_ALL_REDUCE].rows[1].us == 9.5);
     assert_int_equal(ls_node_link_count(node), 4);
     const struct ls_node_link *link = ls_node_link(node, 1);
     assert_string_equal(link->name, "b");
@@ -45,6 +46,28 @@ TEST_CASE(test_figures_are_read) {
     assert_true(link->GBps == 20 && link->latency_us == 2 && link->duplex);
     assert_null(ls_node_link(node, 4));
     assert_null(ls_node_link(node, -1));
+    ls_node_close(node);
+}
+
+/* All-gather and reduce-scatter have figures of their own where the file has them. */
+TEST_CASE(test_figures_of_halves) {
+    ls_node *node;
+    assert_int_equal(node_parse(&node, NODE), LS_OK);
+    const struct ls_node_collectives *c = ls_node_collectives(node);
+    assert_true(c->all_gather_GBps == 0 && c->reduce_scatter_GBps == 0);
+    assert_null(c->tables[LS_NODE_ALL_GATHER].rows);
+    assert_null(c->tables[LS_NODE_REDUCE_SCATTER].rows);
+    ls_node_close(node);
+    const char *more = "\"all_gather_GBps\": 2.5, \"reduce_scatter_GBps\": 2, \"all_gather_us\": [[2, 1024, 3]], "
+                       "\"reduce_scatter_us\": [[2, 1024, 4], [3, 64, 5]], \"slow_down\"";
+    assert_int_equal(node_parse_replaced(&node, "\"slow_down\"", more), LS_OK);
+    c = ls_node_collectives(node);
+    assert_true(c->all_gather_GBps == 2.5 && c->reduce_scatter_GBps == 2);
+    assert_int_equal(c->tables[LS_NODE_ALL_GATHER].count, 1);
+    assert_true(c->tables[LS_NODE_ALL_GATHER].rows[0].us == 3);
+    assert_int_equal(c->tables[LS_NODE_REDUCE_SCATTER].count, 2);
+    assert_true(c->tables[LS_NODE_REDUCE_SCATTER].rows[1].us == 5);
+    assert_int_equal(c->tables[LS_NODE_ALL_REDUCE].count, 3);
     ls_node_close(node);
 }
 
@@ -206,11 +229,12 @@ TEST_CASE(test_some_published_figures) {
     ls_node_close(node);
     assert_int_equal(ls_node_open(&node, "labs/replay/nodes/hgx-h200.json"), LS_OK);
     const struct ls_node_collectives *collectives = ls_node_collectives(node);
-    assert_int_equal(collectives->table_count, 14);
+    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].count, 14);
     const double busbw[14] = {3.2, 24.6, 48.3, 72.5, 91.5, 140, 182, 242, 298, 370, 411, 442, 464, 481};
     for (int i = 0; i < 14; i++) { /* both as published, each rounded to three digits */
-        double us = (double)collectives->table[i].bytes * 1.75 / busbw[i] * 1e-3;
-        assert_true(us / collectives->table[i].us > 0.99 && us / collectives->table[i].us < 1.01);
+        double us = (double)collectives->tables[LS_NODE_ALL_REDUCE].rows[i].bytes * 1.75 / busbw[i] * 1e-3;
+        assert_true(us / collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us > 0.99 &&
+                    us / collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us < 1.01);
     }
     ls_node_close(node);
 }
@@ -264,6 +288,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_figures_are_read),
         cmocka_unit_test(test_figures_of_cpu_devices),
+        cmocka_unit_test(test_figures_of_halves),
         cmocka_unit_test(test_routes_of_the_tree),
         cmocka_unit_test(test_ties_between_routes),
         cmocka_unit_test(test_devices_pass_nothing_on),

@@ -108,6 +108,12 @@ TEST(test_damaged_tables_and_sources_are_refused) {
         {"[3, 1024, 6]", "6", ":18: a row of all_reduce_us is [ranks, bytes, us]"},
         {"\n[2, 1024, 5],\n[2, 4096, 9.5],\n[3, 1024, 6]]", "\n]",
          ":15: all_reduce_us must have 1 to 4096 rows; it has 0"},
+        {"\"slow_down\"", "\"all_gather_us\": [[2, 1024]], \"slow_down\"",
+         ":15: a row of all_gather_us is [ranks, bytes, us]"},
+        {"\"slow_down\"", "\"reduce_scatter_us\": [[2, 1, 1], [2, 1, 2]], \"slow_down\"",
+         ":15: rows of reduce_scatter_us must ascend"},
+        {"\"slow_down\"", "\"all_gather_GBps\": 0, \"slow_down\"", ":15: all_gather_GBps must lie between"},
+        {"\"slow_down\"", "\"reduce_scatter_GBps\": -1, \"slow_down\"", ":15: reduce_scatter_GBps must lie between"},
         {"\"device\": \"D\", ", "", ":19: device.fp32_GFLOPs has no source"},
         {"\"device\": \"D\"", "\"device\": \"\"", ":19: the source of device must be a text"},
         {"\"device\": \"D\"", "\"device\": 1", ":19: the source of device must be a text"},
@@ -117,6 +123,9 @@ TEST(test_damaged_tables_and_sources_are_refused) {
         {"\"host\": \"H\"", "\"host\": \"H\", \"hostess\": \"x\"", ":19: hostess names no figure"},
         {"\"host\": \"H\"", "\"host\": \"H\", \"collectives.network_GBps\": \"x\"",
          ":19: collectives.network_GBps names no"},
+        {"\"host\": \"H\"", "\"host\": \"H\", \"collectives.all_gather_us\": \"x\"",
+         ":19: collectives.all_gather_us names no"},
+        {"\"host\": \"H\"", "\"host\": \"H\", \"device.all_reduce_us\": \"x\"", ":19: device.all_reduce_us names no"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_damage(bad[i][0], bad[i][1], bad[i][2]);
 }

@@ -12,11 +12,11 @@
 
 enum { RANKS = 8, BATCH = 256 };
 
-static double step_us(record_create_fn create, const struct ls_plan *options) {
+static double step_on_us(const char *name, record_create_fn create, const struct ls_plan *options) {
     ls_node *node;
     ls_workload *workload;
     ls_trace *trace;
-    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
+    assert_int_equal(ls_node_open(&node, name), LS_OK);
     assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
     ls_status status = create ? record_steps_of(&trace, create, workload, node, options)
                               : record_steps(&trace, workload, node, options);
@@ -25,6 +25,10 @@ static double step_us(record_create_fn create, const struct ls_plan *options) {
     ls_workload_close(workload);
     ls_node_close(node);
     return us;
+}
+
+static double step_us(record_create_fn create, const struct ls_plan *options) {
+    return step_on_us("dgx1-v100", create, options);
 }
 
 /* --- a mode of its own -------------------------------------------------------------------------------------------- */
@@ -130,6 +134,49 @@ TEST_IN(scratch, a_mode_of_its_own_needs_no_line_in_the_simulator) {
     double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
     assert_true(sum_us > 1000);
     planned_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
+    ls_workload_close(workload);
+    ls_node_close(node);
+}
+
+/* At a node whose all-reduce is faster than its two halves, ZeRO's pair of operations is not free. */
+TEST_IN(scratch, halves_take_longer_than_their_sum_where_the_node_says_so) {
+    struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
+    struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
+    ls_node *node;
+    ls_workload *workload;
+    double floats = 0;
+    assert_int_equal(ls_node_open(&node, "hgx-h200"), LS_OK);
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    for (int p = 0; p < workload->parameter_count; p++)
+        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
+    double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
+    double pair_us = step_on_us("hgx-h200", create_toy, &toy) - step_on_us("hgx-h200", NULL, &single);
+    planned_expect_us(pair_us, sum_us * (480 / 361.4 + 480 / 362.9) / 2);
+    assert_true(pair_us / sum_us > 1.32 && pair_us / sum_us < 1.33);
+    ls_workload_close(workload);
+    ls_node_close(node);
+}
+
+/* Both are in the trace of every rank, each under its own name. */
+TEST_IN(scratch, a_trace_names_the_halves) {
+    struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
+    ls_node *node;
+    ls_workload *workload;
+    ls_trace *trace;
+    int scatters = 0, gathers = 0;
+    assert_int_equal(ls_node_open(&node, "hgx-h200"), LS_OK);
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    assert_int_equal(record_steps_of(&trace, create_toy, workload, node, &toy), LS_OK);
+    for (int i = 0; i < ls_trace_task_count(trace); i++) {
+        const struct ls_task *task = ls_trace_task(trace, i);
+        if (task->kind != LS_TASK_COLLECTIVE) continue;
+        assert_string_equal(task->name, ls_trace_meeting(trace, task->meeting)->operation);
+        scatters += strcmp(task->name, "reduce_scatter") == 0;
+        gathers += strcmp(task->name, "all_gather") == 0;
+    }
+    assert_int_equal(scatters, RANKS * toy.steps);
+    assert_int_equal(gathers, RANKS * toy.steps);
+    ls_trace_destroy(trace);
     ls_workload_close(workload);
     ls_node_close(node);
 }

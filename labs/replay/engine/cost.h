@@ -41,7 +41,13 @@ ls_status ls_cost_calibrate(double *factor, const ls_node *node, const ls_worklo
                             ls_dtype precision, double t1_us);
 
 /* Collective operations, in terms of W ranks and n bytes of each rank's buffer; from the moment when all have come. */
-typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, LS_COLLECTIVE_REDUCE } ls_collective;
+typedef enum ls_collective {
+    LS_COLLECTIVE_ALL_REDUCE,
+    LS_COLLECTIVE_BROADCAST,
+    LS_COLLECTIVE_REDUCE,
+    LS_COLLECTIVE_ALL_GATHER,
+    LS_COLLECTIVE_REDUCE_SCATTER
+} ls_collective;
 
 /* All-reduce: by the node's measured table where it has W (between two lines: a straight line in log bytes, log us;
  * beyond its ends the rate of the last line, the time of the first), otherwise by its formula (node.h). One rank: 0.
@@ -49,7 +55,12 @@ typedef enum ls_collective { LS_COLLECTIVE_ALL_REDUCE, LS_COLLECTIVE_BROADCAST, 
  * Broadcast and reduce, which nodes have no figures of: n bytes cross each link once, where an all-reduce of n' bytes
  * crosses it 2 (W - 1) / W n' times, at the same bus bandwidth (that is how NCCL defines it). By formula
  * base + (W - 1) hop + n / bus, one turn of the ring instead of two; by table, the time of an all-reduce of
- * n W / (2 (W - 1)) bytes, whose latency is somewhat too long for them. */
+ * n W / (2 (W - 1)) bytes, whose latency is somewhat too long for them.
+ *
+ * All-gather and reduce-scatter of n bytes, all ranks' parts together: by the node's table of the operation where it has
+ * W. Otherwise half an all-reduce of n bytes, which is a ring's reduce-scatter and then its all-gather; within a
+ * node that has the operation's own bus bandwidth, the bytes travel at that one. Where the all-reduce is by table, which
+ * does not separate latency from bytes, half of its whole time is scaled by the ratio of the two bandwidths. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
 /* The textbook's formulas (docs/published.md#cost-formulas), for comparison with counted messages and for exercises:

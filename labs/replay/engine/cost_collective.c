@@ -3,7 +3,9 @@
  *                 to 40 % too fast between 1 and 32 MiB, since protocols and algorithms change on the way. Times over
  *                 bytes are close to straight lines in logarithms between measured points a factor of four apart
  *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each of
- *                 them once in each of its two turns */
+ *                 them once in each of its two turns. The first turn is a reduce-scatter, the second an all-gather
+ *   own figures : a switch that adds up (NVLink SHARP) makes an all-reduce faster than the two turns, and those not: on
+ *                 eight H200s reduce-scatter and all-gather take 1.33 times as long as an all-reduce of as many bytes */
 #include "labs/replay/engine/cost.h"
 
 #include <math.h>
@@ -22,13 +24,12 @@ static double interpolate_us(const struct ls_node_measured *rows, int count, dou
     return left->us * pow(right->us / left->us, share);
 }
 
-/* The rows of the table with so many ranks; NULL: there are none. */
-static const struct ls_node_measured *find_rows(const struct ls_node_collectives *figures, int ranks, int *count) {
+/* The rows of a table that have so many ranks. */
+static struct ls_node_table find_rows(const struct ls_node_table *table, int ranks) {
     int first = 0, end;
-    while (first < figures->table_count && figures->table[first].ranks != ranks) first++;
-    for (end = first; end < figures->table_count && figures->table[end].ranks == ranks;) end++;
-    *count = end - first;
-    return *count > 0 ? &figures->table[first] : NULL;
+    while (first < table->count && table->rows[first].ranks != ranks) first++;
+    for (end = first; end < table->count && table->rows[end].ranks == ranks;) end++;
+    return (struct ls_node_table){end > first ? &table->rows[first] : NULL, end - first};
 }
 
 /* `turns`: how often the ring is gone round; `crossed_bytes`: what each link carries. */
@@ -44,12 +45,30 @@ static double formula_us(const ls_node *node, int ranks, int turns, double cross
     return latency_us + crossed_bytes / GBps * LS_US_PER_G;
 }
 
-double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes) {
-    int count;
-    if (ranks < 2) return 0;
-    bool both_ways = what == LS_COLLECTIVE_ALL_REDUCE;
+/* An all-reduce, or one turn of its ring that carries `bytes` over each link; `slower`: how many times as long the bytes
+ * take as an all-reduce's. */
+static double all_reduce_us(const ls_node *node, int ranks, bool both_turns, double bytes, double slower) {
+    const struct ls_node_table rows = find_rows(&ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE], ranks);
     double factor = 2 * (ranks - 1.0) / ranks; /* of an all-reduce's bytes, what each link carries */
-    const struct ls_node_measured *rows = find_rows(ls_node_collectives(node), ranks, &count);
-    if (rows) return interpolate_us(rows, count, both_ways ? bytes : bytes / factor);
-    return formula_us(node, ranks, both_ways ? 2 : 1, both_ways ? bytes * factor : bytes);
+    if (rows.count > 0) return interpolate_us(rows.rows, rows.count, both_turns ? bytes : bytes / factor) * slower;
+    return formula_us(node, ranks, both_turns ? 2 : 1, (both_turns ? bytes * factor : bytes) * slower);
+}
+
+/* All-gather, reduce-scatter. */
+static double half_us(const ls_node *node, int ranks, double bytes, enum ls_node_operation what, double own_GBps) {
+    const struct ls_node_collectives *figures = ls_node_collectives(node);
+    const struct ls_node_table rows = find_rows(&figures->tables[what], ranks);
+    bool has_own = own_GBps > 0 && ranks <= ls_node_device_count(node);
+    if (rows.count > 0) return interpolate_us(rows.rows, rows.count, bytes);
+    return all_reduce_us(node, ranks, true, bytes, has_own ? figures->bus_GBps / own_GBps : 1) / 2;
+}
+
+double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes) {
+    const struct ls_node_collectives *figures = ls_node_collectives(node);
+    if (ranks < 2) return 0;
+    if (what == LS_COLLECTIVE_ALL_GATHER)
+        return half_us(node, ranks, bytes, LS_NODE_ALL_GATHER, figures->all_gather_GBps);
+    if (what == LS_COLLECTIVE_REDUCE_SCATTER)
+        return half_us(node, ranks, bytes, LS_NODE_REDUCE_SCATTER, figures->reduce_scatter_GBps);
+    return all_reduce_us(node, ranks, what == LS_COLLECTIVE_ALL_REDUCE, bytes, 1);
 }

@@ -78,17 +78,26 @@ struct ls_node_measured { /* one line of a measured table */
     double us;
 };
 
+struct ls_node_table {
+    const struct ls_node_measured *rows; /* sorted by ranks, then bytes; NULL: none */
+    int count;
+};
+
+/* The collective operations that a node may have tables of. */
+enum ls_node_operation { LS_NODE_ALL_REDUCE, LS_NODE_ALL_GATHER, LS_NODE_REDUCE_SCATTER, LS_NODE_OPERATIONS };
+
 /* How long collective operations take, without the wait for the last rank. */
 struct ls_node_collectives {
     /* formula, for an all-reduce of S bytes by N ranks: base_us + 2 (N - 1) hop_us + 2 (N - 1) / N S / bus_GBps */
     double base_us, hop_us, bus_GBps;
+    /* bus bandwidths of all-gather and reduce-scatter, which switches that add up do not help; 0: as an all-reduce's */
+    double all_gather_GBps, reduce_scatter_GBps;
     /* more ranks than this node's devices: NODES such nodes add 2 (NODES - 1) network_hop_us, and the slower of the two
      * rates counts. 0: one node only */
     double network_hop_us, network_GBps;
-    /* all-reduce, measured; sorted by ranks, then bytes; NULL: none. Used instead of the formula where it has the
-     * number of ranks */
-    const struct ls_node_measured *table;
-    int table_count;
+    /* Measured; of all-gather and reduce-scatter by the bytes of all parts. A table is used instead of the formula where
+     * it has the number of ranks (cost.h) */
+    struct ls_node_table tables[LS_NODE_OPERATIONS];
     /* how many times as long kernels take while their device takes part in a collective; 1: no difference */
     double slow_down;
 };

@@ -19,7 +19,7 @@ struct ls_node {
     struct ls_node_device device;
     struct ls_node_host host;
     struct ls_node_collectives collectives;
-    struct ls_node_measured *table; /* what collectives.table shows */
+    struct ls_node_measured *tables[LS_NODE_OPERATIONS]; /* what collectives.tables show */
     struct ls_node_link links[LS_NODE_MAX_LINKS];
     char vertices[LS_NODE_MAX_VERTICES][LS_NODE_VERTEX_CAPACITY];
     struct ls_route *routes; /* of vertex `from` to `to`, both devices or the host: [from (device_count + 1) + to] */

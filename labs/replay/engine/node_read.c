@@ -1,7 +1,7 @@
 /* node_read — a node out of its JSON (labs/replay/nodes/README.md tells the format).
  *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
  *           same tables say which members there may be and which figures need a source. Links and what is a curve,
- *           products by their rows and measured all-reduces, are read one by one
+ *           products by their rows and measured collectives, are read one by one
  *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
  *           then dropped */
 #include <math.h>
@@ -60,11 +60,18 @@ static const struct figure collectives_figures[] = {
     {"base_us", offsetof(struct ls_node_collectives, base_us), 0, LS_MAX_US, REAL, false},
     {"hop_us", offsetof(struct ls_node_collectives, hop_us), 0, LS_MAX_US, REAL, false},
     {"bus_GBps", offsetof(struct ls_node_collectives, bus_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, false},
+    {"all_gather_GBps", offsetof(struct ls_node_collectives, all_gather_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {"reduce_scatter_GBps", offsetof(struct ls_node_collectives, reduce_scatter_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL,
+     true},
     {"slow_down", offsetof(struct ls_node_collectives, slow_down), 1, 100, REAL, false},
     {"network_hop_us", offsetof(struct ls_node_collectives, network_hop_us), 0, LS_MAX_US, REAL, true},
     {"network_GBps", offsetof(struct ls_node_collectives, network_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
     {0},
 };
+
+static const char *const tables[LS_NODE_OPERATIONS] = {[LS_NODE_ALL_REDUCE] = "all_reduce_us",
+                                                       [LS_NODE_ALL_GATHER] = "all_gather_us",
+                                                       [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us"};
 
 /* Figures that are read elsewhere, for the sources. */
 static const struct figure link_figures[] = {{.name = "GBps"}, {.name = "latency_us"}, {0}};
@@ -77,7 +84,8 @@ static const struct group {
 } groups[] = {
     {"device", device_figures, offsetof(ls_node, device), (const char *const[]){"name", "product_shares", NULL}},
     {"host", host_figures, offsetof(ls_node, host), (const char *const[]){NULL}},
-    {"collectives", collectives_figures, offsetof(ls_node, collectives), (const char *const[]){"all_reduce_us", NULL}},
+    {"collectives", collectives_figures, offsetof(ls_node, collectives),
+     (const char *const[]){"all_reduce_us", "all_gather_us", "reduce_scatter_us", NULL}},
     {"links", link_figures, 0, (const char *const[]){NULL}},
 };
 
@@ -243,10 +251,12 @@ static void read_products(ls_node *node, const cJSON *device) {
     node->device.product_count = count;
 }
 
-static struct ls_node_measured read_measured(ls_node *node, const cJSON *row) {
+static struct ls_node_measured read_measured(ls_node *node, const cJSON *row, const char *name) {
     struct ls_node_measured measured = {0};
+    char what[60];
     double values[3];
-    if (!read_numbers(node, row, "all_reduce_us is [ranks, bytes, us]", values, 3)) return measured;
+    snprintf(what, sizeof what, "%s is [ranks, bytes, us]", name);
+    if (!read_numbers(node, row, what, values, 3)) return measured;
     double n = values[0], nbytes = values[1], time_us = values[2];
     if (!(n >= 2 && n <= LS_MAX_RANKS) || n != (int)n) {
         ls_json_refuse(node->json, row, "ranks must be a whole number between 2 and %d", LS_MAX_RANKS);
@@ -264,21 +274,26 @@ static bool in_order(const struct ls_node_measured *before, const struct ls_node
     return before->ranks < row->ranks || (before->ranks == row->ranks && before->bytes < row->bytes);
 }
 
-static ls_status read_table(ls_node *node, const cJSON *collectives) {
+static ls_status read_table(ls_node *node, const cJSON *collectives, int operation) {
     int count, filled = 0;
-    const cJSON *rows = read_rows(node, collectives, "all_reduce_us", LS_NODE_MAX_ROWS, &count), *row;
+    const cJSON *rows = read_rows(node, collectives, tables[operation], LS_NODE_MAX_ROWS, &count), *row;
     if (count == 0) return LS_OK; /* ls_node_read looks at what failed */
-    node->table = calloc((size_t)count, sizeof *node->table);
-    if (!node->table) return LS_ERR_NO_MEMORY;
+    struct ls_node_measured *table = node->tables[operation] = calloc((size_t)count, sizeof *table);
+    if (!table) return LS_ERR_NO_MEMORY;
     cJSON_ArrayForEach(row, rows) {
-        node->table[filled] = read_measured(node, row);
-        if (filled > 0 && !in_order(&node->table[filled - 1], &node->table[filled]))
-            ls_json_refuse(node->json, row, "rows of all_reduce_us must ascend by ranks, then by bytes");
+        table[filled] = read_measured(node, row, tables[operation]);
+        if (filled > 0 && !in_order(&table[filled - 1], &table[filled]))
+            ls_json_refuse(node->json, row, "rows of %s must ascend by ranks, then by bytes", tables[operation]);
         filled++;
     }
-    node->collectives.table = node->table;
-    node->collectives.table_count = count;
+    node->collectives.tables[operation] = (struct ls_node_table){table, count};
     return LS_OK;
+}
+
+static ls_status read_tables(ls_node *node, const cJSON *collectives) {
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < LS_NODE_OPERATIONS; i++) status = read_table(node, collectives, i);
+    return status;
 }
 
 /* Figures that say something together only. */
@@ -308,7 +323,8 @@ static bool is_figure(const ls_node *node, const char *name) {
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)
             if (strcmp(figure->name, name + length + 1) == 0)
                 return g == LINKS || ls_json_has(cJSON_GetObjectItemCaseSensitive(root, groups[g].name), figure->name);
-        if (strcmp(name, "collectives.all_reduce_us") == 0) return node->table != NULL;
+        for (int i = 0; strcmp(groups[g].name, "collectives") == 0 && i < LS_NODE_OPERATIONS; i++)
+            if (strcmp(name + length + 1, tables[i]) == 0) return node->tables[i] != NULL;
         if (strcmp(name, "device.product_shares") == 0) return node->device.product_count > 0;
     }
     return false;
@@ -332,7 +348,7 @@ static void check_sources(ls_node *node) {
     for (int g = 0; g < GROUPS && !ls_json_failed(node->json); g++)
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)
             check_figure(node, groups[g].name, figure->name);
-    check_figure(node, "collectives", "all_reduce_us");
+    for (int i = 0; i < LS_NODE_OPERATIONS; i++) check_figure(node, "collectives", tables[i]);
     check_figure(node, "device", "product_shares");
 }
 
@@ -354,7 +370,7 @@ ls_status ls_node_read(ls_node *node) {
     read_products(node, device);
     if (!ls_json_failed(json)) read_links(node);
     check_pairs(node);
-    ls_status status = read_table(node, collectives);
+    ls_status status = read_tables(node, collectives);
     node->sources = ls_json_object(json, root, "sources");
     check_sources(node);
     if (status != LS_OK) return status;

@@ -107,14 +107,16 @@ static double collective_us(const struct ls_price *p, const struct ls_meeting *m
         {"all_reduce", LS_COLLECTIVE_ALL_REDUCE},
         {"broadcast", LS_COLLECTIVE_BROADCAST},
         {"reduce", LS_COLLECTIVE_REDUCE},
+        {"reduce_scatter", LS_COLLECTIVE_REDUCE_SCATTER},
     };
     int ranks = p->options->devices;
     double bytes = (double)meeting->bytes;
+    ls_collective what = LS_COLLECTIVE_ALL_GATHER; /* others collect or hand out parts, too */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(meeting->operation, known[i].name) == 0)
-            return ls_cost_collective_us(p->node, known[i].what, ranks, bytes);
-    /* reduce-scatter and all-gather, whose bytes are one recorded rank's part: half of an all-reduce of all parts */
-    return ls_cost_collective_us(p->node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes * meeting->ranks) / 2;
+        if (strcmp(meeting->operation, known[i].name) == 0) what = known[i].what;
+    /* of parts the bytes are one recorded rank's */
+    bool parts = what == LS_COLLECTIVE_ALL_GATHER || what == LS_COLLECTIVE_REDUCE_SCATTER;
+    return ls_cost_collective_us(p->node, what, ranks, parts ? bytes * meeting->ranks : bytes);
 }
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */

@@ -145,12 +145,13 @@ static void change_collectives(struct machine *machine, const struct tables_run 
         collectives->base_us = number_at(run->latencies_us, 0) - 2 * collectives->hop_us;
     }
     if (!run->all_reduce_ms) return;
-    collectives->table = machine->all_reduces;
+    struct ls_node_table *table = &collectives->tables[LS_NODE_ALL_REDUCE];
+    table->rows = machine->all_reduces;
     for (int i = 0; i < cJSON_GetArraySize(run->all_reduce_ms); i++) {
         const cJSON *pair = cJSON_GetArrayItem(run->all_reduce_ms, i);
         machine->all_reduces[i] =
             (struct ls_node_measured){2, (uint64_t)(number_at(pair, 0) * MB), number_at(pair, 1) * 1e3};
-        collectives->table_count = i + 1;
+        table->count = i + 1;
     }
 }
 

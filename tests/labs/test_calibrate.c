@@ -90,8 +90,10 @@ TEST(test_conclusions) {
     assert_int_equal(node.device.reclaim_bytes, 2 << 20);
     expect_near(node.link.GBps, 10);
     expect_near(node.link.latency_us, 1.5);
-    expect_near(node.collectives.bus_GBps, 2); /* 2 (2 - 1) / 2 of 4e6 bytes in 2000 us */
-    expect_near(node.collectives.base_us, 0);  /* two ranks alone: 2 hops */
+    expect_near(node.collectives.bus_GBps, 2);              /* 2 (2 - 1) / 2 of 4e6 bytes in 2000 us */
+    expect_near(node.collectives.all_gather_GBps, 2 / 1.5); /* half of the bytes in 3 quarters of the time */
+    expect_near(node.collectives.reduce_scatter_GBps, 1);
+    expect_near(node.collectives.base_us, 0); /* two ranks alone: 2 hops */
     expect_near(node.collectives.hop_us, 2);
     expect_near(node.collectives.slow_down, 1.0625);
 }
@@ -176,10 +178,11 @@ TEST(test_latency_over_ranks) {
                  {{9, 6, 3}, 6, 0}}; /* none that falls */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         calibrate_figures f = example_figures();
-        f.row_count = 0;
+        calibrate_table *table = &f.tables[LS_NODE_ALL_REDUCE];
+        table->row_count = 0;
         for (int i = 0; i < 3; i++) {
-            f.rows[f.row_count++] = (calibrate_row){2 << i, 1024, even_spread(99), cases[c].us[i]};
-            f.rows[f.row_count++] = (calibrate_row){2 << i, 1 << 20, even_spread(1000), 1000};
+            table->rows[table->row_count++] = (calibrate_row){2 << i, 1024, even_spread(99), cases[c].us[i]};
+            table->rows[table->row_count++] = (calibrate_row){2 << i, 1 << 20, even_spread(1000), 1000};
         }
         struct calibrate_node node = calibrate_conclude(&f);
         expect_near(node.collectives.base_us, cases[c].base_us);
@@ -214,9 +217,14 @@ TEST_IN(scratch, test_the_file_is_a_node) {
         assert_true(host->runs_compute && host->lock_us == 0 && host->cores == 2);
         expect_near(ls_node_route(node, 0, 1)->latency_us, 2 * wanted.link.latency_us);
         expect_near(ls_node_link(node, 0)->GBps, wanted.link.GBps);
-        assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].count, 2);
-        assert_int_equal(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].rows[1].bytes, 4000000);
-        expect_near(ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE].rows[1].us, 2000);
+        for (int o = 0; o < LS_NODE_OPERATIONS; o++) {
+            const struct ls_node_table *table = &ls_node_collectives(node)->tables[o];
+            assert_int_equal(table->count, 2);
+            assert_int_equal(table->rows[1].bytes, 4000000);
+            expect_near(table->rows[1].us, f.tables[o].rows[1].written_us);
+        }
+        expect_near(ls_node_collectives(node)->reduce_scatter_GBps, wanted.collectives.reduce_scatter_GBps);
+        assert_true(ls_node_collectives(node)->all_gather_GBps > ls_node_collectives(node)->reduce_scatter_GBps);
         ls_node_close(node);
     }
 }
@@ -243,19 +251,21 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_
     assert_int_equal(program_run(&p, "%s/calibrate --quick --quiet --out=%s", build_folder(), path), 0);
     assert_non_null(strstr(p.out_text, "measured on "));
     assert_non_null(strstr(p.out_text, "all-reduce of 1.0 MiB, 2 ranks"));
+    assert_non_null(strstr(p.out_text, "all-gather of 1.0 MiB, 2 ranks"));
+    assert_non_null(strstr(p.out_text, "reduce-scatter of 1.0 MiB, 2 ranks"));
     assert_non_null(strstr(p.out_text, path));
     assert_string_equal(p.err_text, "");
     assert_int_equal(ls_node_open(&node, path), LS_OK);
     assert_true(ls_node_device_count(node) >= 2);
-    const struct ls_node_collectives *collectives = ls_node_collectives(node);
-    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].rows[0].ranks, 2);
-    assert_int_equal(collectives->tables[LS_NODE_ALL_REDUCE].rows[0].bytes, 1024);
-    assert_true(collectives->tables[LS_NODE_ALL_REDUCE].count >= 6);
-    for (int i = 1; i < collectives->tables[LS_NODE_ALL_REDUCE].count; i++)
-        assert_true(collectives->tables[LS_NODE_ALL_REDUCE].rows[i].ranks >
-                        collectives->tables[LS_NODE_ALL_REDUCE].rows[i - 1].ranks ||
-                    collectives->tables[LS_NODE_ALL_REDUCE].rows[i].us >=
-                        collectives->tables[LS_NODE_ALL_REDUCE].rows[i - 1].us);
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++) {
+        const struct ls_node_table *table = &ls_node_collectives(node)->tables[o];
+        assert_int_equal(table->rows[0].ranks, 2);
+        assert_int_equal(table->rows[0].bytes, 1024);
+        assert_true(table->count >= 6);
+        for (const struct ls_node_measured *row = table->rows + 1; row < table->rows + table->count; row++)
+            assert_true(row->ranks > row[-1].ranks || row->us >= row[-1].us);
+    }
+    assert_true(ls_node_collectives(node)->all_gather_GBps > 0 && ls_node_collectives(node)->reduce_scatter_GBps > 0);
     ls_node_close(node);
 }
 

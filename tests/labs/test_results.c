@@ -264,8 +264,8 @@ TEST_CASE(test_calibrate) {
     begin();
     say_node(&f, false);
     f.products_crowded = 0.19;
-    f.straightened = 1;
-    f.rows[0].written_us = 3; /* less than measured */
+    f.tables[LS_NODE_ALL_REDUCE].straightened = 1;
+    f.tables[LS_NODE_ALL_REDUCE].rows[0].written_us = 3; /* less than measured */
     f.copy_us.high *= 2;
     f.fp32_us[CALIBRATE_MAIN_BATCH].high *= 2;
     f.beyond_cache = true;

@@ -123,6 +123,10 @@ TEST(test_damaged_tables_and_sources_are_refused) {
         {"\"host\": \"H\"", "\"host\": \"H\", \"hostess\": \"x\"", ":19: hostess names no figure"},
         {"\"host\": \"H\"", "\"host\": \"H\", \"collectives.network_GBps\": \"x\"",
          ":19: collectives.network_GBps names no"},
+        {"\"collectives\": \"C\", \"collectives.all_reduce_us\"",
+         "\"collectives.base_us\": \"x\", \"collectives.hop_us\": \"x\", \"collectives.bus_GBps\": \"x\", "
+         "\"collectives.slow_down\"",
+         ":19: collectives.all_reduce_us has no source"},
         {"\"host\": \"H\"", "\"host\": \"H\", \"collectives.all_gather_us\": \"x\"",
          ":19: collectives.all_gather_us names no"},
         {"\"host\": \"H\"", "\"host\": \"H\", \"device.all_reduce_us\": \"x\"", ":19: device.all_reduce_us names no"},

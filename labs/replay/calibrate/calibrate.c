@@ -33,7 +33,7 @@ static ls_status calibrate(const calibrate_settings *settings, const bench_machi
     if (status != LS_OK) return status;
     bench_print_machine(stdout, machine);
     bench_note_load(machine);
-    status = calibrate_all_reduce(&figures, settings);
+    status = calibrate_collectives(&figures, settings);
     if (status == LS_OK) status = calibrate_devices(&figures, settings);
     if (status == LS_OK) status = calibrate_print(&figures, machine);
     if (status == LS_OK) status = calibrate_write(&figures, machine, settings->out);

@@ -1,7 +1,7 @@
 /* calibrate — what this machine's CPU devices reach, as a node file for replay (labs/replay/nodes/README.md).
  *
  * Everything is measured through the functions that training uses: ls_gemm and ls_scale on a device's compute stream,
- * ls_copy between device pools, events, flags, and all_reduce of processes over shared memory. Other work on the
+ * ls_copy between device pools, events, flags, and collectives of processes over shared memory. Other work on the
  * machine disturbs runs, so a figure is the median of its runs (estimate.c), as a step's time is. Quartiles and the
  * fastest tenth stand beside it. */
 #ifndef LABS_REPLAY_CALIBRATE_CALIBRATE_H
@@ -39,12 +39,18 @@ typedef struct calibrate_spread {
     int runs;
 } calibrate_spread;
 
-typedef struct calibrate_row { /* an all-reduce */
+typedef struct calibrate_row { /* a collective operation */
     int ranks;
-    uint64_t bytes;
+    uint64_t bytes; /* of all parts */
     calibrate_spread us;
     double written_us; /* calibrate_straighten */
 } calibrate_row;
+
+typedef struct calibrate_table {
+    calibrate_row rows[CALIBRATE_ROWS_MAX]; /* by ranks, then bytes */
+    int row_count;
+    int straightened; /* rows */
+} calibrate_table;
 
 typedef struct calibrate_figures {
     int devices; /* that train at the same time: one a core, two at least */
@@ -72,9 +78,7 @@ typedef struct calibrate_figures {
     /* copies between device pools */
     double copy_bytes;
     calibrate_spread copy_us, copy_both_us, copy_smallest_us;
-    calibrate_row rows[CALIBRATE_ROWS_MAX];
-    int row_count;
-    int straightened; /* rows */
+    calibrate_table tables[LS_NODE_OPERATIONS];
 } calibrate_figures;
 
 /* --- estimates (estimate.c) --- */
@@ -95,8 +99,9 @@ bool calibrate_is_rough(const calibrate_figures *figures);
 
 /* --- measurements --- */
 
-/* All-reduces of forked ranks. Call it first: while the process has no other threads and is not pinned. */
-ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings);
+/* All-reduces, all-gathers and reduce-scatters of forked ranks. Call it first: while the process has no other threads
+ * and is not pinned. */
+ls_status calibrate_collectives(calibrate_figures *figures, const calibrate_settings *settings);
 
 /* Everything else. */
 ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings *settings);
@@ -112,6 +117,8 @@ struct calibrate_node {
 };
 double calibrate_rate(double amount, double us); /* 1e9 per second */
 struct calibrate_node calibrate_conclude(const calibrate_figures *figures);
+
+double calibrate_bus_bytes(enum ls_node_operation operation, const calibrate_row *row); /* what each link carries */
 
 ls_status calibrate_print(const calibrate_figures *figures, const bench_machine *machine);
 

@@ -16,11 +16,11 @@ double calibrate_rate(double amount, double us) { return amount / us * 1e-3; }
 
 /* Least squares of the shortest message's time over 2 (ranks - 1) hops; neither below 0. One number of ranks: all of it
  * is hops. */
-static void fit_latency(const calibrate_figures *f, struct ls_node_collectives *node) {
+static void fit_latency(const calibrate_table *table, struct ls_node_collectives *node) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (int i = 0; i < f->row_count; i++) {
-        if (i > 0 && f->rows[i].ranks == f->rows[i - 1].ranks) continue;
-        double hops = 2.0 * (f->rows[i].ranks - 1), us = f->rows[i].written_us;
+    for (int i = 0; i < table->row_count; i++) {
+        if (i > 0 && table->rows[i].ranks == table->rows[i - 1].ranks) continue;
+        double hops = 2.0 * (table->rows[i].ranks - 1), us = table->rows[i].written_us;
         n += 1, x += hops, y += us, xx += hops * hops, xy += hops * us;
     }
     node->hop_us = n > 1 ? (n * xy - x * y) / (n * xx - x * x) : xy / xx;
@@ -58,9 +58,20 @@ static void fill_reclaim(const calibrate_figures *f, struct ls_node_device *devi
     device->reclaim_bytes = more_us > 0 ? (uint64_t)(f->cache_bytes > 0 ? f->cache_bytes : CACHE_BYTES) : 0;
 }
 
+double calibrate_bus_bytes(enum ls_node_operation operation, const calibrate_row *row) {
+    double turns = operation == LS_NODE_ALL_REDUCE ? 2 : 1;
+    return turns * (row->ranks - 1) / row->ranks * (double)row->bytes;
+}
+
+/* Of the largest message. 0: none was measured. */
+static double bus_GBps(const calibrate_figures *f, enum ls_node_operation operation) {
+    const calibrate_table *table = &f->tables[operation];
+    if (table->row_count == 0) return 0;
+    const calibrate_row *largest = &table->rows[table->row_count - 1];
+    return calibrate_rate(calibrate_bus_bytes(operation, largest), largest->written_us);
+}
+
 struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
-    const calibrate_row *largest = &f->rows[f->row_count - 1];
-    double crossed = 2.0 * (largest->ranks - 1) / largest->ranks * (double)largest->bytes;
     struct calibrate_node node = {
         .device = {.name = "CPU device",
                    .fp32_GFLOPs = products_GFLOPs(f, f->fp32_us),
@@ -78,13 +89,15 @@ struct calibrate_node calibrate_conclude(const calibrate_figures *f) {
                  .collective_us = f->collective_us.median,
                  .runs_compute = true,
                  .cores = (uint64_t)f->cores},
-        .collectives = {.bus_GBps = calibrate_rate(crossed, largest->written_us),
+        .collectives = {.bus_GBps = bus_GBps(f, LS_NODE_ALL_REDUCE),
+                        .all_gather_GBps = bus_GBps(f, LS_NODE_ALL_GATHER),
+                        .reduce_scatter_GBps = bus_GBps(f, LS_NODE_REDUCE_SCATTER),
                         .slow_down = fmax(f->products_beside_copies, 1)},
         .link = {.GBps = calibrate_rate(f->copy_bytes, f->copy_us.median),
                  .latency_us = f->copy_smallest_us.median / 2,
                  .duplex = f->cores > 1 && f->copies_both < SHARED}};
     fill_shares(f, &node.device);
     fill_reclaim(f, &node.device);
-    fit_latency(f, &node.collectives);
+    fit_latency(&f->tables[LS_NODE_ALL_REDUCE], &node.collectives);
     return node;
 }

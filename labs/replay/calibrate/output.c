@@ -29,6 +29,22 @@ static void put_row(ls_table *table, const char *what, const calibrate_spread *u
     }
 }
 
+static const struct {
+    const char *text, *table; /* in print, and the member of the node file */
+} operations[LS_NODE_OPERATIONS] = {[LS_NODE_ALL_REDUCE] = {"all-reduce", "all_reduce_us"},
+                                    [LS_NODE_ALL_GATHER] = {"all-gather", "all_gather_us"},
+                                    [LS_NODE_REDUCE_SCATTER] = {"reduce-scatter", "reduce_scatter_us"}};
+
+static void put_collectives(ls_table *table, const calibrate_figures *f, enum ls_node_operation operation) {
+    char what[128], size[LS_BYTES_TEXT_CAPACITY];
+    const calibrate_table *measured = &f->tables[operation];
+    for (const calibrate_row *row = measured->rows; row < measured->rows + measured->row_count; row++) {
+        ls_bytes_text(size, (double)row->bytes);
+        snprintf(what, sizeof what, "%s of %s, %d ranks", operations[operation].text, size, row->ranks);
+        put_row(table, what, &row->us, calibrate_bus_bytes(operation, row), "GB/s bus");
+    }
+}
+
 static void put_all(ls_table *table, const calibrate_figures *f) {
     char what[80], size[LS_BYTES_TEXT_CAPACITY];
     for (int i = 0; i < f->batch_count; i++) {
@@ -64,12 +80,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
         put_row(table, what, &f->taken_us, f->taken_bytes, "GB/s");
         put_row(table, "writing them once more", &f->kept_us, f->taken_bytes, "GB/s");
     }
-    for (int i = 0; i < f->row_count; i++) {
-        double factor = 2.0 * (f->rows[i].ranks - 1) / f->rows[i].ranks;
-        ls_bytes_text(size, (double)f->rows[i].bytes);
-        snprintf(what, sizeof what, "all-reduce of %s, %d ranks", size, f->rows[i].ranks);
-        put_row(table, what, &f->rows[i].us, factor * (double)f->rows[i].bytes, "GB/s bus");
-    }
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++) put_collectives(table, f, (enum ls_node_operation)o);
 }
 
 /* As it stands in the file, and, if that is not what was measured, why. */
@@ -106,9 +117,10 @@ static void print_rates(const calibrate_figures *f) {
                node.device.products[i].rows);
     printf("\n  memory: %.4g GB/s, the pass over %s%s\n", node.device.memory_GBps, size,
            f->beyond_cache ? "" : "; for networks that no cache holds: --beyond-cache");
-    if (f->straightened > 0)
-        printf("  %d of %d all-reduces took longer than a larger one (disturbed): the file has the larger one's time\n",
-               f->straightened, f->row_count);
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++)
+        if (f->tables[o].straightened > 0)
+            printf("  %d of %d %ss took longer than a larger one (disturbed): the file has the larger one's time\n",
+                   f->tables[o].straightened, f->tables[o].row_count, operations[o].text);
     if (calibrate_is_rough(f))
         puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
              "than\n"
@@ -201,12 +213,22 @@ static void add_collectives(cJSON *root, const struct calibrate_node *node, cons
     add_number(collectives, "base_us", node->collectives.base_us);
     add_number(collectives, "hop_us", node->collectives.hop_us);
     add_number(collectives, "bus_GBps", node->collectives.bus_GBps);
+    add_number(collectives, "all_gather_GBps", node->collectives.all_gather_GBps);
+    add_number(collectives, "reduce_scatter_GBps", node->collectives.reduce_scatter_GBps);
     add_number(collectives, "slow_down", node->collectives.slow_down);
-    cJSON *table = cJSON_AddArrayToObject(collectives, "all_reduce_us");
-    for (int i = 0; i < f->row_count; i++) {
-        const double row[3] = {f->rows[i].ranks, (double)f->rows[i].bytes, four_digits(f->rows[i].written_us)};
-        cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++) {
+        cJSON *table = cJSON_AddArrayToObject(collectives, operations[o].table);
+        for (const calibrate_row *r = f->tables[o].rows; r < f->tables[o].rows + f->tables[o].row_count; r++) {
+            const double row[3] = {r->ranks, (double)r->bytes, four_digits(r->written_us)};
+            cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
+        }
     }
+}
+
+/* Runs of a shortest message, and of a longest. */
+static int least_runs(const calibrate_figures *f, int operation) { return f->tables[operation].rows[0].us.runs; }
+static int most_runs(const calibrate_figures *f, int operation) {
+    return f->tables[operation].rows[f->tables[operation].row_count - 1].us.runs;
 }
 
 static void add_sources(cJSON *root, const calibrate_figures *f, const bench_machine *machine) {
@@ -243,13 +265,20 @@ static void add_sources(cJSON *root, const calibrate_figures *f, const bench_mac
         {"host.cores", 0, "what this process may use"},
         {"links.GBps", f->copy_us.runs, "copies between two devices' memory"},
         {"links.latency_us", f->copy_smallest_us.runs, "copies of 64 bytes, half for each of the two links"},
-        {"collectives.base_us", f->rows[0].us.runs, "least squares over 2 (ranks - 1) of all-reduces of 1 KiB"},
-        {"collectives.hop_us", f->rows[0].us.runs, "the same fit"},
-        {"collectives.bus_GBps", f->rows[f->row_count - 1].us.runs, "the largest all-reduce of the table"},
+        {"collectives.base_us", least_runs(f, LS_NODE_ALL_REDUCE),
+         "least squares over 2 (ranks - 1) of all-reduces of 1 KiB"},
+        {"collectives.hop_us", least_runs(f, LS_NODE_ALL_REDUCE), "the same fit"},
+        {"collectives.bus_GBps", most_runs(f, LS_NODE_ALL_REDUCE), "the largest all-reduce of the table"},
+        {"collectives.all_gather_GBps", most_runs(f, LS_NODE_ALL_GATHER), "the largest all-gather of the table"},
+        {"collectives.reduce_scatter_GBps", most_runs(f, LS_NODE_REDUCE_SCATTER),
+         "the largest reduce-scatter of the table"},
         {"collectives.slow_down", f->shared_runs,
          "products beside another device's copies, by products alone just before"},
-        {"collectives.all_reduce_us", f->rows[0].us.runs,
+        {"collectives.all_reduce_us", least_runs(f, LS_NODE_ALL_REDUCE),
          "processes over shared memory, fewer runs for the largest; what took longer than a larger one gets its time"},
+        {"collectives.all_gather_us", least_runs(f, LS_NODE_ALL_GATHER),
+         "the same; before each a rank writes its own part"},
+        {"collectives.reduce_scatter_us", least_runs(f, LS_NODE_REDUCE_SCATTER), "the same; each writes all parts"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[SOURCE_CAPACITY];

@@ -1,10 +1,10 @@
-/* ranks — how long an all-reduce takes, among processes as DDP has them.
+/* ranks — how long collective operations take, among processes as DDP has them: an all-reduce, and its two halves.
  *   idea  : ranks are forked and find each other over DDP's store, which this process serves. Each has a CPU device,
  *           bound to its core, and a buffer in memory that the ranks share, which is where DDP's buckets are. Before
  *           each run a rank writes its buffer, as backward and the bucket's filling do, so that it lies in its cache
- *           and not in the others'
- *   order : rounds, in which sizes take turns; large ones sit out some, evenly. A moment at which the machine is busy
- *           falls on all sizes, and not on one
+ *           and not in the others'; before an all-gather only its own part, as an update of that part does
+ *   order : rounds, in which sizes and operations take turns; large sizes sit out some, evenly. A moment at which the
+ *           machine is busy falls on all of them, and not on one
  *   time  : of a run, from the moment when the last rank has begun to the moment when the last has its result; the
  *           clock is the same in all processes
  *   fails : a rank's exit status tells; those that wait for it end by themselves (comm.h), and by SIGKILL if this
@@ -36,7 +36,7 @@ struct board {
     ls_flag served; /* the store is there */
     char store[DDP_HOST_CAPACITY];
     double begin_us[LS_COMM_MAX_RANKS], end_us[LS_COMM_MAX_RANKS]; /* of the run that has just been */
-    calibrate_spread spreads[SIZES_MAX];
+    calibrate_spread spreads[LS_NODE_OPERATIONS][SIZES_MAX];
 };
 
 struct plan {
@@ -46,6 +46,11 @@ struct plan {
 
 /* 1 KiB, and four times as much each. */
 static uint64_t size_bytes(int size) { return (uint64_t)1024 << (2 * size); }
+
+/* Of a rank: whole floats, and as many for each. */
+static uint64_t part_bytes(const struct plan *plan, int size) {
+    return size_bytes(size) / sizeof(float) / (uint64_t)plan->ranks * sizeof(float);
+}
 
 static int runs_for(const struct plan *plan, int size) {
     int runs = size < 8 ? CALIBRATE_RUNS_MAX : 41; /* below 64 MiB */
@@ -69,12 +74,22 @@ static ls_status barrier(struct rank *self) {
     return status == LS_OK ? ls_stream_synchronize(self->stream) : status;
 }
 
-static ls_status time_run(struct rank *self, size_t count) {
-    for (size_t i = 0; i < count; i++) self->buffer[i] = (float)self->rank;
+static ls_status enqueue(struct rank *self, enum ls_node_operation operation, size_t part) {
+    float *all = self->buffer, *own = all + (size_t)self->rank * part;
+    if (operation == LS_NODE_ALL_GATHER) return ls_comm_all_gather(self->comm, self->stream, own, all, part, LS_FP32);
+    if (operation == LS_NODE_REDUCE_SCATTER)
+        return ls_comm_reduce_scatter(self->comm, self->stream, all, own, part, LS_FP32, LS_REDUCE_SUM);
+    size_t count = part * (size_t)self->plan->ranks;
+    return ls_comm_all_reduce(self->comm, self->stream, all, count, LS_FP32, LS_REDUCE_SUM);
+}
+
+static ls_status time_run(struct rank *self, enum ls_node_operation operation, size_t part) {
+    size_t own = (size_t)self->rank * part, all = part * (size_t)self->plan->ranks;
+    size_t begin = operation == LS_NODE_ALL_GATHER ? own : 0, end = operation == LS_NODE_ALL_GATHER ? own + part : all;
+    for (size_t i = begin; i < end; i++) self->buffer[i] = (float)self->rank;
     ls_status status = barrier(self);
     double begin_us = ls_now_us();
-    if (status == LS_OK)
-        status = ls_comm_all_reduce(self->comm, self->stream, self->buffer, count, LS_FP32, LS_REDUCE_SUM);
+    if (status == LS_OK) status = enqueue(self, operation, part);
     if (status == LS_OK) status = ls_stream_synchronize(self->stream);
     self->board->begin_us[self->rank] = begin_us;
     self->board->end_us[self->rank] = ls_now_us();
@@ -91,20 +106,30 @@ static double last_run_us(const struct rank *self) {
     return end_us - begin_us;
 }
 
+/* The first run wakes ranks and caches, and is not counted. */
+static ls_status time_twice(struct rank *self, enum ls_node_operation operation, int size, double *us) {
+    size_t part = part_bytes(self->plan, size) / sizeof(float);
+    ls_status status = time_run(self, operation, part);
+    if (status == LS_OK) status = time_run(self, operation, part);
+    *us = self->rank == 0 ? last_run_us(self) : 0;
+    return status;
+}
+
 static ls_status time_sizes(struct rank *self) {
-    double us[SIZES_MAX][CALIBRATE_RUNS_MAX];
+    static double us[SIZES_MAX][LS_NODE_OPERATIONS][CALIBRATE_RUNS_MAX];
     int done[SIZES_MAX] = {0}, rounds = runs_for(self->plan, 0);
     ls_status status = LS_OK;
     for (int round = 1 - WARM_UP; round <= rounds; round++) {
-        for (int size = 0; status == LS_OK && size < self->plan->sizes; size++) {
+        for (int size = 0; size < self->plan->sizes; size++) {
             if (round > 0 && round * runs_for(self->plan, size) / rounds == done[size]) continue; /* not its turn */
-            status = time_run(self, size_bytes(size) / sizeof(float)); /* wakes ranks and caches, and is not counted */
-            if (status == LS_OK) status = time_run(self, size_bytes(size) / sizeof(float));
-            if (round > 0) us[size][done[size]++] = self->rank == 0 ? last_run_us(self) : 0;
+            for (int o = 0; status == LS_OK && o < LS_NODE_OPERATIONS; o++)
+                status = time_twice(self, (enum ls_node_operation)o, size, &us[size][o][done[size]]);
+            done[size] += round > 0;
         }
     }
     for (int size = 0; status == LS_OK && self->rank == 0 && size < self->plan->sizes; size++)
-        self->board->spreads[size] = calibrate_spread_of(us[size], done[size]);
+        for (int o = 0; o < LS_NODE_OPERATIONS; o++)
+            self->board->spreads[o][size] = calibrate_spread_of(us[size][o], done[size]);
     return status;
 }
 
@@ -166,7 +191,7 @@ static ls_status await_ranks(const pid_t *pids, int count) {
         int end = 0;
         while (waitpid(pids[r], &end, 0) < 0 && errno == EINTR) continue;
         if (WIFEXITED(end) && WEXITSTATUS(end) == 0) continue;
-        status = ls_fail(LS_ERR_PEER, "rank %d of the all-reduces failed", r);
+        status = ls_fail(LS_ERR_PEER, "rank %d of the collectives failed", r);
     }
     return status;
 }
@@ -198,9 +223,13 @@ static ls_status measure_ranks(calibrate_figures *figures, const struct plan *pl
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return ls_fail(LS_ERR_NO_MEMORY, "no memory that the ranks could share");
     ls_status status = run_ranks(plan, board);
-    for (int size = 0; status == LS_OK && size < plan->sizes; size++)
-        figures->rows[figures->row_count++] =
-            (calibrate_row){.ranks = plan->ranks, .bytes = size_bytes(size), .us = board->spreads[size]};
+    for (int o = 0; status == LS_OK && o < LS_NODE_OPERATIONS; o++) {
+        calibrate_table *table = &figures->tables[o];
+        for (int size = 0; size < plan->sizes; size++)
+            table->rows[table->row_count++] = (calibrate_row){.ranks = plan->ranks,
+                                                              .bytes = part_bytes(plan, size) * (uint64_t)plan->ranks,
+                                                              .us = board->spreads[o][size]};
+    }
     munmap(board, sizeof *board);
     return status;
 }
@@ -211,16 +240,19 @@ static int next_ranks(int ranks, int devices) {
     return 2 * ranks < devices ? 2 * ranks : devices;
 }
 
-ls_status calibrate_all_reduce(calibrate_figures *figures, const calibrate_settings *settings) {
+ls_status calibrate_collectives(calibrate_figures *figures, const calibrate_settings *settings) {
     ls_status status = LS_OK;
     figures->cores = ls_usable_cores();
     figures->cache_bytes = ls_cache_bytes(2);
     figures->devices = figures->cores < 2 ? 2 : figures->cores > 8 ? 8 : figures->cores;
     for (int ranks = 2; status == LS_OK && ranks > 0; ranks = next_ranks(ranks, figures->devices)) {
         struct plan plan = {.ranks = ranks, .sizes = settings->quick ? 6 : SIZES_MAX, .quick = settings->quick};
-        ls_note("all-reduces of %d ranks", ranks);
+        ls_note("collectives of %d ranks", ranks);
         status = measure_ranks(figures, &plan);
     }
-    figures->straightened = calibrate_straighten(figures->rows, figures->row_count);
+    for (int o = 0; o < LS_NODE_OPERATIONS; o++) {
+        calibrate_table *table = &figures->tables[o];
+        table->straightened = calibrate_straighten(table->rows, table->row_count);
+    }
     return status;
 }

@@ -267,8 +267,13 @@ TEST(test_h200_adds_up_in_its_switch) {
     for (double bytes = 1e3; bytes < 1e11; bytes *= 10) {
         double us = ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, 8, bytes) +
                     ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 8, bytes);
+        double last_GBps = 1.75 * 17179869184. / 62500 * 1e-3; /* 481 */
         assert_near(us / ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 8, bytes),
-                    (480 / 361.4 + 480 / 362.9) / 2);
+                    (last_GBps / 361.4 + last_GBps / 362.9) / 2);
+        us = ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, 4, bytes) +
+             ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 4, bytes);
+        double ratio = us / ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 4, bytes);
+        assert_true(ratio >= 1 && ratio < 1.004); /* all three are rings */
     }
     assert_near(ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, 16, 1e9), /* no own figures beyond the node */
                 ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, 16, 1e9) / 2);

@@ -45,13 +45,26 @@ static double formula_us(const ls_node *node, int ranks, int turns, double cross
     return latency_us + crossed_bytes / GBps * LS_US_PER_G;
 }
 
-/* An all-reduce, or one turn of its ring that carries `bytes` over each link; `slower`: how many times as long the bytes
- * take as an all-reduce's. */
-static double all_reduce_us(const ls_node *node, int ranks, bool both_turns, double bytes, double slower) {
+/* Of an all-reduce's bytes, what each link carries. */
+static double ring_factor(int ranks) { return 2 * (ranks - 1.0) / ranks; }
+
+/* An all-reduce, or one turn of its ring that carries `bytes` over each link. */
+static double all_reduce_us(const ls_node *node, int ranks, bool both_turns, double bytes) {
     const struct ls_node_table rows = find_rows(&ls_node_collectives(node)->tables[LS_NODE_ALL_REDUCE], ranks);
-    double factor = 2 * (ranks - 1.0) / ranks; /* of an all-reduce's bytes, what each link carries */
-    if (rows.count > 0) return interpolate_us(rows.rows, rows.count, both_turns ? bytes : bytes / factor) * slower;
-    return formula_us(node, ranks, both_turns ? 2 : 1, (both_turns ? bytes * factor : bytes) * slower);
+    double factor = ring_factor(ranks);
+    if (rows.count > 0) return interpolate_us(rows.rows, rows.count, both_turns ? bytes : bytes / factor);
+    return formula_us(node, ranks, both_turns ? 2 : 1, both_turns ? bytes * factor : bytes);
+}
+
+/* Half an all-reduce, whose bytes travel at a bus bandwidth of their own. */
+static double half_at_us(const ls_node *node, int ranks, double bytes, double own_GBps) {
+    const struct ls_node_collectives *figures = ls_node_collectives(node);
+    const struct ls_node_table rows = find_rows(&figures->tables[LS_NODE_ALL_REDUCE], ranks);
+    double factor = ring_factor(ranks);
+    if (rows.count == 0) return formula_us(node, ranks, 2, bytes * factor * figures->bus_GBps / own_GBps) / 2;
+    const struct ls_node_measured *last = &rows.rows[rows.count - 1];
+    double reached_GBps = factor * (double)last->bytes / last->us * LS_US_PER_G;
+    return interpolate_us(rows.rows, rows.count, bytes) / 2 * reached_GBps / own_GBps;
 }
 
 /* All-gather, reduce-scatter. */
@@ -60,7 +73,7 @@ static double half_us(const ls_node *node, int ranks, double bytes, enum ls_node
     const struct ls_node_table rows = find_rows(&figures->tables[what], ranks);
     bool has_own = own_GBps > 0 && ranks <= ls_node_device_count(node);
     if (rows.count > 0) return interpolate_us(rows.rows, rows.count, bytes);
-    return all_reduce_us(node, ranks, true, bytes, has_own ? figures->bus_GBps / own_GBps : 1) / 2;
+    return has_own ? half_at_us(node, ranks, bytes, own_GBps) : all_reduce_us(node, ranks, true, bytes) / 2;
 }
 
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes) {
@@ -70,5 +83,5 @@ double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks,
         return half_us(node, ranks, bytes, LS_NODE_ALL_GATHER, figures->all_gather_GBps);
     if (what == LS_COLLECTIVE_REDUCE_SCATTER)
         return half_us(node, ranks, bytes, LS_NODE_REDUCE_SCATTER, figures->reduce_scatter_GBps);
-    return all_reduce_us(node, ranks, what == LS_COLLECTIVE_ALL_REDUCE, bytes, 1);
+    return all_reduce_us(node, ranks, what == LS_COLLECTIVE_ALL_REDUCE, bytes);
 }

@@ -27,6 +27,12 @@ static int devices_at_work(const struct ls_price *p, const char *phase) {
 }
 
 /* Computed at the first use of a number of samples. */
+/* The update by its owner of 1/N of the parameters: bytes and flops of the whole, times this. */
+static double owned_share(const struct ls_price *p, const struct ls_work *work) {
+    bool shared = p->options->shard_state > 0 && strcmp(work->phase, "optimizer") == 0;
+    return shared ? 1.0 / p->options->devices : 1;
+}
+
 static const double *costs_of(struct ls_price *p, double samples) {
     struct ls_price_costs *c = p->costs, *end = p->costs + LS_PRICE_MAX_COSTS - 1;
     while (c < end && c->used && c->samples != samples) c++;
@@ -34,9 +40,11 @@ static const double *costs_of(struct ls_price *p, double samples) {
     c->used = true;
     c->samples = samples;
     for (int w = 0; w < p->workload->work_count; w++) {
-        const struct ls_work *work = &p->workload->work[w];
-        c->us[w] = ls_cost_work_us(p->node, work, p->workload, samples, p->options->precision,
-                                   devices_at_work(p, work->phase));
+        struct ls_work work = p->workload->work[w];
+        work.flops *= owned_share(p, &p->workload->work[w]);
+        work.bytes *= owned_share(p, &p->workload->work[w]);
+        c->us[w] = ls_cost_work_us(p->node, &work, p->workload, samples, p->options->precision,
+                                   devices_at_work(p, work.phase));
     }
     return c->us;
 }
@@ -60,12 +68,12 @@ static double samples_of(const struct ls_price *p, const struct ls_task *task, i
 static void price_work(struct ls_price *p, struct ls_task *task, int device) {
     const struct ls_work *work = &p->workload->work[task->work];
     bool fixed = strcmp(work->phase, "optimizer") == 0;
-    double samples = samples_of(p, task, device), share = fixed ? 1 : samples / p->workload->samples;
+    double samples = samples_of(p, task, device), share = fixed ? owned_share(p, work) : samples / p->workload->samples;
     task->us = costs_of(p, samples)[task->work] * variation(p, task, device) * p->slowness[device];
     if (fixed && p->update_bytes > 0) task->us += p->reclaim_us * work->bytes / p->update_bytes;
     task->flops = ls_workload_whole(work->flops * share);
     task->bytes =
-        ls_workload_whole(fixed ? work->bytes : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
+        ls_workload_whole(fixed ? work->bytes * share : work->fixed_bytes + (work->bytes - work->fixed_bytes) * share);
     task->fixed_bytes = work->fixed_bytes;
 }
 

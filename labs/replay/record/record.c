@@ -12,6 +12,7 @@
 #include "common/seam/step.h"
 #include "common/trace/resolve.h"
 #include "ddp_procs/distributed.h"
+#include "ddp_procs/sharded.h"
 #include "dp_threads/data_parallel.h"
 #include "labs/replay/engine/recost.h"
 #include "labs/replay/record/describe.h"
@@ -39,9 +40,12 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 }
 
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
+    static ls_status (*const creates[RECORD_SHARD_STAGES + 1])(
+        ls_parallel * *out, ls_model * model, const ddp_options *options) = {ddp_create, ddp_create_zero1};
     const struct ls_plan *o = s->options;
     ddp_options options = {.comm = s->comm,
-                           .sync_bn = s->sync_bn,
+                           .sync_bn = o->sync_bn ? s->beside : NULL,
+                           .shards = s->beside,
                            .join.enable = o->join,
                            .max_batch = s->samples,
                            .optimizer = s->optimizer,
@@ -49,7 +53,7 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
                                        .first_bucket_mb = (double)o->first_bucket_bytes / MIB,
                                        .overlap = o->overlap,
                                        .compress = o->gradient_element_bytes < sizeof(float) ? LS_FP16 : LS_FP32}};
-    return ddp_create(out, s->model, &options);
+    return creates[o->shard_state](out, s->model, &options);
 }
 
 const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, create_single},
@@ -60,7 +64,7 @@ const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, 
 
 static void close_scene(struct record_scene *s, ls_parallel *parallel) {
     if (parallel) parallel->ops->destroy(parallel);
-    ls_comm_destroy(s->sync_bn);
+    ls_comm_destroy(s->beside);
     ls_comm_destroy(s->comm);
     ls_model_destroy(s->model);
     ls_network_destroy(s->network);
@@ -70,12 +74,15 @@ static void close_scene(struct record_scene *s, ls_parallel *parallel) {
 /* More ranks than a group has room for do as those do. */
 static ls_status join_ranks(struct record_scene *s) {
     int ranks = s->options->devices;
+    if (s->options->shard_state > 0 && ranks > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
     ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
                              .timeout_s = TIMEOUT_S,
                              .group = "all devices"};
     ls_status status = ls_comm_create_meta(&s->comm, &group, s->devices[0]);
-    group.group = "batch norm";
-    if (status == LS_OK && s->options->sync_bn) status = ls_comm_create_meta(&s->sync_bn, &group, s->devices[0]);
+    group.group = "beside";
+    if (status == LS_OK && (s->options->sync_bn || s->options->shard_state > 0))
+        status = ls_comm_create_meta(&s->beside, &group, s->devices[0]);
     return status;
 }
 
@@ -172,11 +179,29 @@ static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
     return status;
 }
 
-/* Without a trace to be read no step but those of the warm-up is taken. */
-static ls_status take_steps(ls_parallel *p, const struct ls_plan *o, bool recorded) {
+/* By the groups' counts so far; of other modes 0. */
+static uint64_t sent_bytes(const struct record_scene *s) {
+    ls_comm_traffic all = {0}, beside = {0};
+    if (s->comm) ls_comm_traffic_read(s->comm, &all);
+    if (s->beside) ls_comm_traffic_read(s->beside, &beside);
+    return all.sent_bytes + beside.sent_bytes;
+}
+
+/* What the devices hold, and what one step more sends. */
+static ls_status look(struct record_memory *memory, ls_parallel *p, const struct record_scene *s) {
+    uint64_t before = sent_bytes(s);
+    ls_status status = take_step(p, s->options, 0);
+    memory->sent_bytes = sent_bytes(s) - before;
+    ls_device_memory(s->devices[0], &memory->first);
+    ls_device_memory(s->devices[s->device_count - 1], &memory->last);
+    return status;
+}
+
+/* Those of the warm-up, and then what is asked for: steps to be recorded, or a look at the memory. */
+static ls_status take_steps(ls_parallel *p, const struct record_scene *s, struct record_memory *memory) {
     int places;
-    ls_status status = warm_up(p, o, &places);
-    if (status == LS_OK && recorded) status = record_them(p, o);
+    ls_status status = warm_up(p, s->options, &places);
+    if (status == LS_OK) status = memory ? look(memory, p, s) : record_them(p, s->options);
     p->places.count = places; /* all are freed */
     return status;
 }
@@ -199,12 +224,8 @@ static ls_status run(ls_trace **trace, struct record_memory *memory, record_crea
     ls_parallel *parallel = NULL;
     ls_status status = open_scene(scene, described, node);
     if (status == LS_OK) status = create(&parallel, scene);
-    if (status == LS_OK) status = take_steps(parallel, scene->options, trace != NULL);
+    if (status == LS_OK) status = take_steps(parallel, scene, memory);
     if (status == LS_OK && trace) status = read_trace(trace);
-    if (status == LS_OK && memory) {
-        ls_device_memory(scene->devices[0], &memory->first);
-        ls_device_memory(scene->devices[scene->device_count - 1], &memory->last);
-    }
     close_scene(scene, parallel);
     if (trace) ls_probe_drop();
     return status;

@@ -21,7 +21,7 @@ struct record_scene {
     ls_network *network; /* described */
     ls_model *model;     /* of it, on devices[0] */
     ls_comm *comm;       /* DDP: all ranks */
-    ls_comm *sync_bn;    /* DDP: the same, for batch norm; NULL: none is asked for */
+    ls_comm *beside;     /* DDP: the same, for batch norm and a sharded optimizer; NULL: neither is asked for */
     ls_optimizer_options optimizer;
 };
 
@@ -35,9 +35,12 @@ struct record_mode {
 };
 extern const struct record_mode record_modes[LS_PLAN_DDP + 1];
 
+enum { RECORD_SHARD_STAGES = 1 }; /* the highest stage of ls_plan's shard_state */
+
 /* What devices held at most: of one process with all devices the first and the last of them, else a rank's twice. */
 struct record_memory {
     ls_memory_report first, last;
+    uint64_t sent_bytes; /* DDP: what rank 0 sends to others in a step, as its groups count it */
 };
 
 /* Takes the same steps with room for whole batches, and no probes: what the programs allocate, but for what kernels need

@@ -17,7 +17,7 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 21 };
+enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 22 };
 
 static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
@@ -56,6 +56,9 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
          .argument = "EVERY|sqrt", .empty = "activations stay",
          .help = "of each EVERY blocks of the workload (the entries of its file) only the input is kept, and they run forward again before "
                  "their backward"},
+        {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
+         .limits = LS_BETWEEN(0, RECORD_SHARD_STAGES), .empty = "all of it on every rank",
+         .help = "DDP: ZeRO, as ddp_train has it: each rank keeps 1/N only of what all would hold alike"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &s->sync_bn,
          .help = "batch norm over all devices: its statistics meet in collectives, forward and backward"},
         {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,

@@ -1,0 +1,127 @@
+/* measured: one run of ddp_train as a child process.
+ *   idea  : the program that users run is what is measured, with its own clock and its own account of memory: the summary
+ *           has the median of the steps behind the warm-up, and of each rank the peaks of each category of memory
+ *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "labs/bench/memory/bench_memory.h"
+#include "labs/bench/shared/child.h"
+
+enum { ARGUMENTS = 16, ARGUMENT_CAPACITY = 128 };
+
+/* --- the summary -------------------------------------------------------------------------------------------------- */
+
+double memory_sent_bytes(const cJSON *bytes_by_phase, int n) {
+    double sent = 0, others = (n - 1.0) / n;
+    const cJSON *phase;
+    cJSON_ArrayForEach(phase, bytes_by_phase) {
+        bool is_both = strcmp(phase->string, "all-reduce") == 0;
+        bool is_half = strcmp(phase->string, "reduce") == 0 || strcmp(phase->string, "gather") == 0;
+        bool is_whole = strcmp(phase->string, "broadcast") == 0;
+        sent += phase->valuedouble * (is_both ? 2 * others : is_half ? others : is_whole ? 1 : 0);
+    }
+    return sent;
+}
+
+static const char *text_of(const cJSON *object, const char *name) {
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    return text ? text : "";
+}
+
+/* Of the rank that holds most, and of the one that sends most. False: a figure is missing. */
+static bool read_rank(memory_row *row, const cJSON *rank) {
+    const cJSON *peaks = cJSON_GetObjectItemCaseSensitive(rank, "peak_bytes");
+    double total = bench_number_of(peaks, "total");
+    bool is_most = !(total <= row->total_bytes);
+    if (is_most) row->total_bytes = total;
+    for (int c = 0; c < LS_MEMORY_COUNT; c++) {
+        double bytes = bench_number_of(peaks, ls_memory_name((ls_memory_category)c));
+        if (!(bytes >= 0)) return false;
+        if (is_most) row->bytes[c] = bytes;
+    }
+    double sent = memory_sent_bytes(cJSON_GetObjectItemCaseSensitive(rank, "bytes_per_step_by_phase"), row->n);
+    row->sent_bytes = fmax(row->sent_bytes, sent);
+    return total >= 0;
+}
+
+static bool read_ranks(memory_row *row, const cJSON *ranks) {
+    row->total_bytes = -1;
+    row->sent_bytes = 0;
+    bool right = cJSON_GetArraySize(ranks) == row->n;
+    const cJSON *rank;
+    cJSON_ArrayForEach(rank, ranks) right = right && read_rank(row, rank);
+    return right;
+}
+
+ls_status memory_read_summary(memory_row *row, const char *json) {
+    cJSON *wrapper = cJSON_Parse(json);
+    const cJSON *summary = cJSON_GetObjectItemCaseSensitive(wrapper, "summary");
+    double ms = bench_number_of(summary, "median_step_ms");
+    const char *weights = text_of(summary, "parameter_hash");
+    bool right = summary && strcmp(text_of(summary, "model"), row->model->name) == 0 &&
+                 bench_number_of(summary, "devices") == row->n &&
+                 bench_number_of(summary, "batch_size") == (double)row->model->batch && ms > 0 && weights[0] != '\0' &&
+                 read_ranks(row, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+    if (right) {
+        row->repeats = row->repeats && (row->run_count == 0 || strcmp(row->weights, weights) == 0);
+        snprintf(row->weights, sizeof row->weights, "%s", weights);
+        row->run_ms[row->run_count++] = ms;
+    }
+    cJSON_Delete(wrapper);
+    if (right) return LS_OK;
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s, %s on %d ranks, is not as expected: %.100s", row->model->name,
+                   row->technique->name, row->n, json[0] ? json : "(nothing)");
+}
+
+/* --- the run ------------------------------------------------------------------------------------------------------ */
+
+struct command {
+    char program[BENCH_PATH_CAPACITY], texts[ARGUMENTS][ARGUMENT_CAPACITY];
+    char *argv[ARGUMENTS + 2];
+};
+
+static ls_status build_command(struct command *command, const memory_row *row) {
+    const memory_model *model = row->model;
+    char values[][ARGUMENT_CAPACITY] = {"--spawn=", "--model=", "--data=", "--optimizer=", "--batch-size=", "--steps="};
+    int count = 0;
+    snprintf(values[0], ARGUMENT_CAPACITY, "--spawn=%d", row->n);
+    snprintf(values[1], ARGUMENT_CAPACITY, "--model=%s", model->name);
+    snprintf(values[2], ARGUMENT_CAPACITY, "--data=%s", model->data);
+    snprintf(values[3], ARGUMENT_CAPACITY, "--optimizer=%s", model->optimizer);
+    snprintf(values[4], ARGUMENT_CAPACITY, "--batch-size=%lld", (long long)model->batch);
+    snprintf(values[5], ARGUMENT_CAPACITY, "--steps=%d", model->steps);
+    const char *const given[] = {values[0],
+                                 values[1],
+                                 values[2],
+                                 values[3],
+                                 values[4],
+                                 values[5],
+                                 "--drop-last",
+                                 "--no-evaluate",
+                                 "--quiet",
+                                 "--summary=-",
+                                 row->technique->option};
+    command->argv[0] = command->program;
+    for (size_t i = 0; i < sizeof given / sizeof *given && given[i]; i++) {
+        snprintf(command->texts[count], ARGUMENT_CAPACITY, "%s", given[i]);
+        command->argv[count + 1] = command->texts[count];
+        count++;
+    }
+    command->argv[count + 1] = NULL;
+    return bench_find_program(command->program, "ddp_train");
+}
+
+ls_status memory_measure(memory_row *row, const memory_settings *settings) {
+    struct command *command = calloc(1, sizeof *command);
+    bench_output *output = malloc(sizeof *output);
+    ls_status status =
+        command && output ? build_command(command, row) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    if (status == LS_OK) status = bench_child_run(command->argv, settings->timeout_s, output);
+    if (status == LS_OK) status = memory_read_summary(row, bench_last_line(output->out));
+    free(command);
+    free(output);
+    return status;
+}

@@ -1,0 +1,19 @@
+/* techniques: what saves memory, a line each, and the networks that it is tried with. A technique that ddp_train learns
+ * is a line more here; what replay does not know is measured only. */
+#include "common/nn/model.h"
+#include "common/train/loop.h"
+#include "labs/bench/memory/bench_memory.h"
+
+const memory_technique memory_techniques[] = {
+    {.name = "plain DDP", .is_replayed = true},
+    {.name = "checkpoint sqrt", .option = "--checkpoint-activations=sqrt", .every = LS_EVERY_SQRT, .is_replayed = true},
+    {.name = "ZeRO-1", .option = "--shard-state=1", .shard_state = 1, .is_replayed = true},
+    {.name = NULL},
+};
+
+const memory_model memory_models[] = {
+    {.name = "deep", .data = "data/digits", .optimizer = "adam", .batch = 512, .steps = LS_WARMUP_STEPS + 6},
+    {.name = "wide", .data = "random:0", .optimizer = "adam", .batch = 64, .steps = LS_WARMUP_STEPS + 10},
+    {.name = "resnet50", .optimizer = "sgd, momentum", .batch = 256},
+    {.name = NULL},
+};

@@ -170,7 +170,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test soak rounding bench-dp-vs-ddp bench-memory bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -257,6 +257,11 @@ lasts       = @echo '$@: $(1) with the default settings on two cores; the first 
 bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both modes [MODEL= BATCH= PER_DEVICE_BATCH= N= DEVICE= ALL=1]
 	$(call lasts,one to two minutes)
 	@exec $(DRAW_AFTER) dp_vs_ddp $(or $(COURSE_REFERENCE),$(BUILD))/bench_dp_vs_ddp $(BENCH_ARGS) --out=$(RESULTS)
+
+# MEMORY_ARGS: further options of bench_memory.
+bench-memory: $(PROGRAMS) ## what checkpointing, ZeRO save and cost beside plain DDP: memory, step time, bytes sent [MODEL= BATCH= N= ALL=1 MEMORY_ARGS=]
+	$(call lasts,two to four minutes)
+	@exec $(DRAW_AFTER) memory $(BUILD)/bench_memory $(filter-out --device=% --per-device-batch=%,$(BENCH_ARGS)) $(call each_quoted,$(MEMORY_ARGS)) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
 	@exec env DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
@@ -317,7 +322,7 @@ claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by ou
 	@exec labs/bench/claims/claims.sh $(BUILD)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
-FIGURES    := dp_vs_ddp:dp_vs_ddp allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
+FIGURES    := dp_vs_ddp:dp_vs_ddp memory_techniques:memory allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
     $(patsubst plots/%.gp,%:tables,$(wildcard plots/tables_*.gp)) \
     speedup:shown/replay replay_phases:shown/replay_devices memory:shown/replay_devices overlap_bucket:shown/buckets/replay gantt:shown/gantt
 # What is replayed for the pictures of replays: a published network on a published machine.

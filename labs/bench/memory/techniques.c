@@ -8,6 +8,7 @@ const memory_technique memory_techniques[] = {
     {.name = "plain DDP", .is_replayed = true},
     {.name = "checkpoint sqrt", .option = "--checkpoint-activations=sqrt", .every = LS_EVERY_SQRT, .is_replayed = true},
     {.name = "ZeRO-1", .option = "--shard-state=1", .shard_state = 1, .is_replayed = true},
+    {.name = "ZeRO-2", .option = "--shard-state=2", .shard_state = 2, .is_replayed = true},
     {.name = NULL},
 };
 

@@ -17,6 +17,10 @@ pictures() {
         printf 'Pictures (.svg beside each): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$' | paste -sd' ' -)"
         echo "More pictures, by make plots: $results/gantt.png (a step as bars), replay_phases.png, overlap_bucket.png (buckets), memory.png"
         ;;
+    memory)
+        drawn=$(draw memory_techniques) || { printf '%s\n' "$drawn"; return 1; }
+        printf 'Picture (.svg beside it): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$')"
+        ;;
     comm)
         printf '\nwritten:\n%s\n%s\n' "$csv" "$results/comm.json"
         draw allreduce

@@ -41,7 +41,8 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
     static ls_status (*const creates[RECORD_SHARD_STAGES + 1])(
-        ls_parallel * *out, ls_model * model, const ddp_options *options) = {ddp_create, ddp_create_zero1};
+        ls_parallel * *out, ls_model * model, const ddp_options *options) = {ddp_create, ddp_create_zero1,
+                                                                             ddp_create_zero2};
     const struct ls_plan *o = s->options;
     ddp_options options = {.comm = s->comm,
                            .sync_bn = o->sync_bn ? s->beside : NULL,

@@ -1,0 +1,76 @@
+# What a device holds under each technique that saves memory, by category, a bar a technique, from the CSV that
+# `make bench-memory` writes:
+#     gnuplot -c plots/memory_techniques.gp build/results/memory.csv build/results
+# writes build/results/memory_techniques.png and .svg. A panel a network, with its greatest number of devices.
+
+csv    = ARGC >= 1 ? ARG1 : "build/results/memory.csv"
+folder = ARGC >= 2 ? ARG2 : "build/results"
+load "plots/style.gp"
+path = csv; block = "csv"; source = "make bench-memory"
+load "plots/read.gp"
+csv = "$csv"
+file = folder . "/memory_techniques"
+
+# --- what the file holds ------------------------------------------------------------------------------------------
+
+categories = "parameters gradients buckets optimizer activations input gathered_output workspace"
+colors     = "#0072B2 #D55E00 #E8853A #009E73 #56B4E9 #F0C05A #CC79A7 #999999"
+part(i)    = column(word(categories, i) . "_bytes") / 2.0 ** 20
+up_to(i)   = i == 0 ? 0 : up_to(i - 1) + part(i)
+all        = words(categories)
+
+# Names without blanks, for the lists.
+joined(text) = text eq "" ? "" : strstrt(text, " ") == 0 ? text : joined(text[1:strstrt(text, " ") - 1] . "_" . text[strstrt(text, " ") + 1:*])
+has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
+place(list, text) = sum [i = 1:words(list)] (word(list, i) eq text ? i : 0)
+
+networks = ""; techniques = ""; n_most = 0
+note(network, technique, n) = ( \
+    networks = has(networks, network) ? networks : networks . " " . network, \
+    techniques = has(techniques, technique) ? techniques : techniques . " " . technique, \
+    n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("node") ne "" ? stringcolumn("node") : node, 0)
+node = ""
+set table $ignored
+plot csv using (note(stringcolumn("model"), joined(stringcolumn("technique")), column("n"))):(0) with table
+unset table
+
+# --- bars ---------------------------------------------------------------------------------------------------------
+
+is_shown(network) = stringcolumn("model") eq network && column("n") == n_most
+x_of(network)     = is_shown(network) ? place(techniques, joined(stringcolumn("technique"))) : NaN
+half_width        = 0.36
+tics = ""
+do for [i = 1:words(techniques)] {
+    name = word(techniques, i)
+    at = strstrt(name, "_")
+    tics = tics . sprintf('%s"%s" %d', i > 1 ? ", " : "", at > 0 ? name[1:at - 1] . '\n' . name[at + 1:*] : name, i)
+}
+
+do for [kind in "png svg"] {
+    if (kind eq "png") { eval open_png(file, 1500, 700) } else { eval open_svg(file, 1500, 700) }
+    set multiplot layout 1,words(networks) margins 0.06,0.86,0.16,0.86 spacing 0.05,0 \
+        title sprintf("Memory of each of %d devices by category, under each technique%s", n_most, node eq "" ? "" : sprintf("; counted on meta devices, times replayed on %s", node)) font title_font noenhanced
+    do for [p = 1:words(networks)] {
+        network = word(networks, p)
+        y_most = 0
+        set table $ignored
+        plot csv using (y_most = is_shown(network) && up_to(all) > y_most ? up_to(all) : y_most):(0) with table
+        unset table
+        set title network noenhanced
+        set xrange [0.4:words(techniques) + 0.6]
+        set yrange [0:y_most * 1.15]
+        eval "set xtics (" . tics . ") scale 0 rotate by 0"
+        if (p == 1) { set ylabel "memory that a device holds [MiB]" } else { unset ylabel }
+        bars = ""
+        do for [i = 1:all] {
+            bars = bars . sprintf('%s csv using (x_of(network)):(0):(x_of(network) - half_width):(x_of(network) + half_width):(up_to(%d)):(up_to(%d)) with boxxyerror fs solid 1 border lc rgb "white" fc rgb "%s" %s', \
+                bars eq "" ? "" : ",", i - 1, i, word(colors, i), p < words(networks) ? "notitle" : sprintf('title "%s"', word(categories, i) eq "gathered_output" ? "gathered output" : word(categories, i)))
+        }
+        if (p == words(networks)) { set key at screen 0.995,0.84 right top vertical maxrows 20 invert samplen 1.2 spacing 1.25 noenhanced reverse Left width -1 } else { unset key }
+        eval 'plot ' . bars . ', csv using (x_of(network)):(up_to(all)):(sprintf("%.0f\n%.2fx time", up_to(all), column("step_ratio"))) with labels offset 0,1.3 font small_font notitle'
+    }
+    unset multiplot
+    unset output
+}
+print file . ".png"
+print file . ".svg"

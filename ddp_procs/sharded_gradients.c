@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/nn/described.h"
 #include "common/nn/network_internal.h"
 #include "ddp_procs/sharded_internal.h"
 #include "kernels/kernels.h"
@@ -62,7 +63,18 @@ static void complete_gradient(struct rehearsal *r, size_t bucket) {
     while (r->launched < r->bucket_count && r->pending[r->launched] == 0) r->launched++;
 }
 
+/* Of a network that is only described the operations say which gradients are ready behind them. */
+static void rehearse_described(struct rehearsal *r, const struct ls_described *d, const size_t *bucket_of) {
+    for (const struct ls_described_op *op = d->ops; op < d->ops + d->op_count; op++) {
+        const int *ready = d->ready + op->first_ready, *end = ready + op->ready_count;
+        if (op->part != LS_DESCRIBED_BACKWARD) continue;
+        for (const int *p = ready; p < end; p++) begin_bucket(r, bucket_of[*p]);
+        for (const int *p = ready; p < end; p++) complete_gradient(r, bucket_of[*p]);
+    }
+}
+
 static void rehearse(struct rehearsal *r, const ls_network *network, const size_t *bucket_of) {
+    if (network->described) rehearse_described(r, network->described, bucket_of);
     for (size_t l = network->layer_count; l > 0; l--) {
         const ls_layer *layer = &network->layers[l - 1];
         for (size_t p = 0; p < layer->parameter_count; p++)

@@ -112,6 +112,10 @@ ls_status memory_measure(memory_row *row, const memory_settings *settings);
 /* The same from the summary that ddp_train writes. LS_ERR_FORMAT if it is another run's or none. */
 ls_status memory_read_summary(memory_row *row, const char *json);
 
+/* Of the summary's device_table: memory of the rank that holds most, bytes of the one that sends most. False: a figure is
+ * missing. */
+bool memory_read_ranks(memory_row *row, const cJSON *ranks);
+
 /* What the ranks' phases of communication say that a rank sends in a step, in rings: 2 (N - 1) / N of what is
  * all-reduced, (N - 1) / N of what is gathered or scattered. A broadcast counts once. */
 double memory_sent_bytes(const cJSON *bytes_by_phase, int n);

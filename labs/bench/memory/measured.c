@@ -47,10 +47,10 @@ static bool read_rank(memory_row *row, const cJSON *rank) {
     return total >= 0;
 }
 
-static bool read_ranks(memory_row *row, const cJSON *ranks) {
+bool memory_read_ranks(memory_row *row, const cJSON *ranks) {
     row->total_bytes = -1;
     row->sent_bytes = 0;
-    bool right = cJSON_GetArraySize(ranks) == row->n;
+    bool right = cJSON_GetArraySize(ranks) > 0;
     const cJSON *rank;
     cJSON_ArrayForEach(rank, ranks) right = right && read_rank(row, rank);
     return right;
@@ -61,10 +61,11 @@ ls_status memory_read_summary(memory_row *row, const char *json) {
     const cJSON *summary = cJSON_GetObjectItemCaseSensitive(wrapper, "summary");
     double ms = bench_number_of(summary, "median_step_ms");
     const char *weights = text_of(summary, "parameter_hash");
+    const cJSON *ranks = cJSON_GetObjectItemCaseSensitive(summary, "device_table");
     bool right = summary && strcmp(text_of(summary, "model"), row->model->name) == 0 &&
                  bench_number_of(summary, "devices") == row->n &&
                  bench_number_of(summary, "batch_size") == (double)row->model->batch && ms > 0 && weights[0] != '\0' &&
-                 read_ranks(row, cJSON_GetObjectItemCaseSensitive(summary, "device_table"));
+                 cJSON_GetArraySize(ranks) == row->n && memory_read_ranks(row, ranks);
     if (right) {
         row->repeats = row->repeats && (row->run_count == 0 || strcmp(row->weights, weights) == 0);
         snprintf(row->weights, sizeof row->weights, "%s", weights);

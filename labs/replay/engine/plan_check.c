@@ -72,6 +72,10 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
                        "%s is a trace, which does not say where the network's blocks begin: no "
                        "activations can be checkpointed",
                        w->name);
+    if (o->shard_state > 1 && !o->overlap)
+        return ls_fail(LS_ERR_INVALID,
+                       "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
+                       o->shard_state);
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }

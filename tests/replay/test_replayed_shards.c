@@ -1,0 +1,169 @@
+/* ZeRO at scale: a published network's step on a modelled node, its optimizer's state shared out. */
+#include <math.h>
+#include <string.h>
+
+#include "labs/replay/record/record.h"
+#include "tests/base/scratch.h"
+#include "tests/base/test.h"
+#include "tests/replay/accounts.h"
+#include "tests/replay/planned.h"
+
+enum { RANKS = 8, BATCH = 256 };
+
+static ls_node *node;
+static ls_workload *workload;
+
+static int open_all(void **state) {
+    (void)state;
+    return ls_node_open(&node, "dgx1-v100") != LS_OK || ls_workload_open(&workload, "resnet50") != LS_OK;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    ls_workload_close(workload);
+    ls_node_close(node);
+    return 0;
+}
+
+static struct ls_plan plan_of(int stage) {
+    struct ls_plan plan = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
+    plan.shard_state = stage;
+    return plan;
+}
+
+static struct record_memory memory_of(int stage) {
+    struct record_memory memory;
+    const struct ls_plan plan = plan_of(stage);
+    assert_int_equal(record_memory(&memory, workload, node, &plan), LS_OK);
+    return memory;
+}
+
+static ls_trace *trace_of(int stage) {
+    ls_trace *trace;
+    const struct ls_plan plan = plan_of(stage);
+    assert_int_equal(record_steps(&trace, workload, node, &plan), LS_OK);
+    return trace;
+}
+
+static double parameter_bytes(void) {
+    double floats = 0;
+    for (int p = 0; p < workload->parameter_count; p++)
+        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
+    return floats * sizeof(float);
+}
+
+/* Slots are padded to lines of all ranks, less than a percent here. */
+static void expect_bytes(size_t bytes, double expected) {
+    if (!((double)bytes >= expected * 0.999 && (double)bytes < expected * 1.01 + 4096))
+        fail_msg("%zu bytes, not %.0f", bytes, expected);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+TEST_WITH(open_all, close_all, each_stage_shares_out_one_category_more) {
+    double whole = parameter_bytes(); /* momentum: one state */
+    struct record_memory plain = memory_of(0), first = memory_of(1), second = memory_of(2);
+    expect_bytes(plain.first.peak_bytes[LS_MEMORY_OPTIMIZER], whole);
+    expect_bytes(first.first.peak_bytes[LS_MEMORY_OPTIMIZER], whole / RANKS);
+    expect_bytes(second.first.peak_bytes[LS_MEMORY_OPTIMIZER], whole / RANKS);
+    expect_bytes(first.first.peak_bytes[LS_MEMORY_BUCKET], whole);
+    expect_bytes(second.first.peak_bytes[LS_MEMORY_GRADIENT], whole / RANKS);
+    /* two or three buckets of 25 MiB in turns, in place of 97 MiB */
+    assert_true(second.first.peak_bytes[LS_MEMORY_BUCKET] < 0.8 * whole);
+    expect_bytes(second.first.peak_bytes[LS_MEMORY_PARAMETER], (double)plain.first.peak_bytes[LS_MEMORY_PARAMETER]);
+    assert_true(second.first.peak_bytes[LS_MEMORY_ACTIVATION] == plain.first.peak_bytes[LS_MEMORY_ACTIVATION]);
+}
+
+/* A ring's all-reduce is a reduce-scatter and an all-gather. (And batch norm's buffers from rank 0.) */
+TEST_WITH(open_all, close_all, no_stage_sends_more) {
+    double whole = 2 * (RANKS - 1.0) / RANKS * parameter_bytes(), buffers = (RANKS - 1.0) * workload->buffer_bytes;
+    for (int stage = 0; stage <= RECORD_SHARD_STAGES; stage++)
+        expect_bytes(memory_of(stage).sent_bytes, whole + buffers);
+}
+
+/* 7.5e9 parameters in mixed precision on 64 ranks: 18 bytes each, of which 8 and then 12 are shared out. */
+TEST(zero_papers_example) {
+    static const double bytes[] = {18, 10 + 8. / 64, 6 + 12. / 64};
+    ls_node *own_node;
+    ls_workload *example;
+    struct record_memory memory;
+    assert_int_equal(ls_node_open(&own_node, "hgx-h200"), LS_OK);
+    assert_int_equal(ls_workload_open(&example, "zero-7.5b"), LS_OK);
+    for (int stage = 0; stage <= RECORD_SHARD_STAGES; stage++) {
+        struct ls_plan plan = ls_plan_defaults(LS_PLAN_DDP, 64, 64);
+        plan.precision = LS_FP16;
+        plan.shard_state = stage;
+        assert_int_equal(record_memory(&memory, example, own_node, &plan), LS_OK);
+        double states = (double)memory.first.peak_total_bytes;
+        if (stage == 2) states -= (double)memory.first.peak_bytes[LS_MEMORY_BUCKET]; /* two in turns, 0.48 GB */
+        if (fabs(states / (bytes[stage] * 7.5e9) - 1) > 0.001) fail_msg("stage %d: %.4g bytes", stage, states);
+    }
+    ls_workload_close(example);
+    ls_node_close(own_node);
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+static double update_us(const ls_trace *trace) {
+    for (int i = 0; i < ls_trace_task_count(trace); i++) {
+        const struct ls_task *task = ls_trace_task(trace, i);
+        if (task->work != LS_NONE && strcmp(task->phase, "optimizer") == 0) return task->us;
+    }
+    fail_msg("there is no update");
+    return NAN;
+}
+
+TEST_WITH(open_all, close_all, an_owner_updates_its_part_only) {
+    ls_trace *plain = trace_of(0), *sharded = trace_of(1);
+    double floor_us = ls_node_device(node)->kernel_us;
+    planned_expect_us(update_us(sharded) - floor_us, (update_us(plain) - floor_us) / RANKS);
+    ls_trace_destroy(plain);
+    ls_trace_destroy(sharded);
+}
+
+static int count_named(const ls_trace *trace, const char *name, const char *phase) {
+    int count = 0;
+    for (int i = 0; i < ls_trace_task_count(trace); i++) {
+        const struct ls_task *task = ls_trace_task(trace, i);
+        count += task->kind == LS_TASK_COLLECTIVE && strcmp(task->name, name) == 0 &&
+                 (!phase || strcmp(task->phase, phase) == 0);
+    }
+    return count;
+}
+
+/* Of each bucket a reduce-scatter during backward and an all-gather behind the update; no all-reduce is left. */
+TEST_WITH(open_all, close_all, both_halves_are_in_the_trace) {
+    for (int stage = 1; stage <= RECORD_SHARD_STAGES; stage++) {
+        ls_trace *trace = trace_of(stage);
+        int scatters = count_named(trace, "reduce_scatter", NULL);
+        assert_true(scatters > RANKS * 4);
+        assert_int_equal(count_named(trace, "all_gather", "gather"), scatters);
+        assert_int_equal(count_named(trace, "all_reduce", NULL), 0);
+        ls_trace_destroy(trace);
+    }
+}
+
+/* The same step but for the update and the gather, which nothing hides. */
+TEST_WITH(open_all, close_all, a_sharded_step_waits_for_its_gather) {
+    double floor_us = ls_node_device(node)->kernel_us, bytes = parameter_bytes();
+    ls_trace *plain = trace_of(0), *sharded = trace_of(1);
+    double saved_us = (update_us(plain) - floor_us) * (1 - 1.0 / RANKS);
+    double gather_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, RANKS, bytes);
+    double plain_us = account_step_us(plain, node), sharded_us = account_step_us(sharded, node);
+    assert_true(sharded_us < plain_us - saved_us + 1.1 * gather_us + 1000);
+    assert_true(sharded_us > plain_us - saved_us - gather_us);
+}
+
+TEST_IN(scratch, stage_2_needs_overlap) {
+    struct ls_plan plan = plan_of(2);
+    assert_int_equal(open_all(NULL), 0);
+    plan.overlap = false;
+    assert_int_equal(ls_plan_check(workload, node, &plan), LS_ERR_INVALID);
+    scratch_expect_error("ZeRO-2 reduces buckets during backward", NULL);
+    plan = ls_plan_defaults(LS_PLAN_DDP, 128, 256);
+    plan.shard_state = 1;
+    ls_trace *trace;
+    assert_int_equal(record_steps(&trace, workload, node, &plan), LS_ERR_INVALID);
+    scratch_expect_error("state is sharded over at most 64 ranks, not 128", NULL);
+    close_all(NULL);
+}

@@ -54,7 +54,8 @@ extern const memory_model memory_models[]; /* ended by one without a name */
 typedef struct memory_settings {
     ls_int_list n; /* ascending, each once */
     int rounds, cores;
-    double timeout_s; /* of a run */
+    double bucket_cap_mb; /* of DDP's buckets, under every technique */
+    double timeout_s;     /* of a run */
     const char *node, *folder;
     bool all, quiet;
     int model_count;

@@ -27,6 +27,7 @@ static ls_status put_json(FILE *file, const void *of) {
     cJSON_AddStringToObject(object, "bench", "memory");
     cJSON_AddItemToObject(object, "machine", bench_machine_object(results->machine));
     cJSON_AddStringToObject(object, "node", results->settings->node);
+    bench_add_number(object, "bucket_cap_mb", results->settings->bucket_cap_mb);
     cJSON *rows = cJSON_AddArrayToObject(object, "rows");
     for (const memory_row *row = results->rows; row < results->rows + results->row_count; row++) {
         cJSON *values = cJSON_CreateObject();

@@ -3,6 +3,7 @@
  *           has the median of the steps behind the warm-up, and of each rank the peaks of each category of memory
  *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,37 +82,35 @@ ls_status memory_read_summary(memory_row *row, const char *json) {
 
 struct command {
     char program[BENCH_PATH_CAPACITY], texts[ARGUMENTS][ARGUMENT_CAPACITY];
-    char *argv[ARGUMENTS + 2];
+    char *argv[ARGUMENTS + 2]; /* ended by NULL */
+    int count;
 };
 
-static ls_status build_command(struct command *command, const memory_row *row) {
+static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
+static void add(struct command *command, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command->texts[command->count], ARGUMENT_CAPACITY, format, arguments);
+    va_end(arguments);
+    command->argv[command->count + 1] = command->texts[command->count];
+    command->count++;
+}
+
+static ls_status build_command(struct command *command, const memory_row *row, const memory_settings *settings) {
     const memory_model *model = row->model;
-    char values[][ARGUMENT_CAPACITY] = {"--spawn=", "--model=", "--data=", "--optimizer=", "--batch-size=", "--steps="};
-    int count = 0;
-    snprintf(values[0], ARGUMENT_CAPACITY, "--spawn=%d", row->n);
-    snprintf(values[1], ARGUMENT_CAPACITY, "--model=%s", model->name);
-    snprintf(values[2], ARGUMENT_CAPACITY, "--data=%s", model->data);
-    snprintf(values[3], ARGUMENT_CAPACITY, "--optimizer=%s", model->optimizer);
-    snprintf(values[4], ARGUMENT_CAPACITY, "--batch-size=%lld", (long long)model->batch);
-    snprintf(values[5], ARGUMENT_CAPACITY, "--steps=%d", model->steps);
-    const char *const given[] = {values[0],
-                                 values[1],
-                                 values[2],
-                                 values[3],
-                                 values[4],
-                                 values[5],
-                                 "--drop-last",
-                                 "--no-evaluate",
-                                 "--quiet",
-                                 "--summary=-",
-                                 row->technique->option};
     command->argv[0] = command->program;
-    for (size_t i = 0; i < sizeof given / sizeof *given && given[i]; i++) {
-        snprintf(command->texts[count], ARGUMENT_CAPACITY, "%s", given[i]);
-        command->argv[count + 1] = command->texts[count];
-        count++;
-    }
-    command->argv[count + 1] = NULL;
+    add(command, "--spawn=%d", row->n);
+    add(command, "--model=%s", model->name);
+    add(command, "--data=%s", model->data);
+    add(command, "--optimizer=%s", model->optimizer);
+    add(command, "--batch-size=%lld", (long long)model->batch);
+    add(command, "--drop-last");
+    add(command, "--bucket-cap-mb=%g", settings->bucket_cap_mb);
+    add(command, "--steps=%d", model->steps);
+    add(command, "--no-evaluate");
+    add(command, "--quiet");
+    add(command, "--summary=-");
+    if (row->technique->option) add(command, "%s", row->technique->option);
     return bench_find_program(command->program, "ddp_train");
 }
 
@@ -119,7 +118,7 @@ ls_status memory_measure(memory_row *row, const memory_settings *settings) {
     struct command *command = calloc(1, sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status =
-        command && output ? build_command(command, row) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+        command && output ? build_command(command, row, settings) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
     if (status == LS_OK) status = bench_child_run(command->argv, settings->timeout_s, output);
     if (status == LS_OK) status = memory_read_summary(row, bench_last_line(output->out));
     free(command);

@@ -1,9 +1,13 @@
 /* replayed: a step on a modelled node. The real step runs on meta devices, with a network that is described, not
  * computed: its memory is counted there, its groups count what they send, and replay says when everything would have
  * happened (labs/replay/record). */
+#include <math.h>
+
 #include "labs/bench/memory/bench_memory.h"
 #include "labs/replay/engine/account.h"
 #include "labs/replay/record/record.h"
+
+#define MIB 1048576.0
 
 static ls_status replay_step(double *step_ms, const ls_workload *workload, const ls_node *node,
                              const struct ls_plan *plan) {
@@ -35,6 +39,8 @@ ls_status memory_replay(memory_row *row, const memory_settings *settings) {
     ls_node *node = NULL;
     ls_workload *workload = NULL;
     struct ls_plan plan = ls_plan_defaults(LS_PLAN_DDP, row->n, (double)row->model->batch);
+    plan.bucket_bytes = (uint64_t)fmax(1, settings->bucket_cap_mb * MIB);
+    if (plan.first_bucket_bytes > plan.bucket_bytes) plan.first_bucket_bytes = plan.bucket_bytes;
     plan.every = row->technique->every;
     plan.shard_state = row->technique->shard_state;
     ls_status status = ls_node_open(&node, settings->node);

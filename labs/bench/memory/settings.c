@@ -28,6 +28,8 @@ static ls_status parse(memory_settings *s, struct choices *c, int argc, char **a
          .help = "numbers of devices, at most 4 of them: 2, and those with a core for each device, are measured where the network "
                  "can be run; all others are replayed",
          .empty = "2,4,8"},
+        {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
+         .limits = LS_ABOVE(0), .help = "size of DDP's buckets, under every technique; ZeRO-2 holds two or three of them"},
         {.kind = LS_OPTION_STRING, .name = "node", .to.text = &s->node, .argument = "NAME",
          .help = "the machine of the replays: labs/replay/nodes"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
@@ -76,8 +78,12 @@ static ls_status add_model(memory_settings *s, const struct choices *c, const ch
 
 ls_status memory_parse(memory_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.models = "deep,wide,resnet50"};
-    *settings = (memory_settings){
-        .rounds = 3, .cores = ls_usable_cores(), .timeout_s = 120, .node = "hgx-h200", .folder = "build/results"};
+    *settings = (memory_settings){.bucket_cap_mb = 25,
+                                  .rounds = 3,
+                                  .cores = ls_usable_cores(),
+                                  .timeout_s = 120,
+                                  .node = "hgx-h200",
+                                  .folder = "build/results"};
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;
     if (settings->n.count == 0) settings->n = (ls_int_list){.values = {2, 4, 8}, .count = 3};

@@ -57,8 +57,8 @@ ls_status memory_print_table(FILE *file, const memory_results *results, bool all
     fprintf(file,
             "\nA device's memory in MiB by category, what a step takes, and what a device sends in it; measured: %d "
             "run%s a row "
-            "on %d core%s; replayed: %s\n\n",
-            s->rounds, s->rounds == 1 ? "" : "s", s->cores, s->cores == 1 ? "" : "s", s->node);
+            "on %d core%s; replayed: %s; buckets of %g MiB\n\n",
+            s->rounds, s->rounds == 1 ? "" : "s", s->cores, s->cores == 1 ? "" : "s", s->node, s->bucket_cap_mb);
     for (const memory_row *row = results->rows; row < results->rows + results->row_count; row++)
         if (all || row->n == first || row->n == last) bench_table_line(&table, row);
     ls_status status = bench_table_finish(&table, file);

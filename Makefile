@@ -242,8 +242,8 @@ hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, mismatches, attacks, da
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
 
 RESULTS    := $(BUILD)/results
-BENCH_ARGS := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(PER_DEVICE_BATCH),--per-device-batch=$(call quoted,$(PER_DEVICE_BATCH))) \
-    $(if $(N),--n=$(call quoted,$(N))) $(if $(DEVICE),--device=$(call quoted,$(DEVICE))) $(if $(ALL),--all)
+BENCH_WHAT := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(N),--n=$(call quoted,$(N))) $(if $(ALL),--all)
+BENCH_ARGS := $(BENCH_WHAT) $(if $(PER_DEVICE_BATCH),--per-device-batch=$(call quoted,$(PER_DEVICE_BATCH))) $(if $(DEVICE),--device=$(call quoted,$(DEVICE)))
 
 # With DEVICE=cuda the plug-ins are built first, where nvcc is found.
 FOR_DEVICE := $(if $(filter cuda,$(DEVICE)),$(PLUGINS))
@@ -261,7 +261,7 @@ bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both mod
 # MEMORY_ARGS: further options of bench_memory.
 bench-memory: $(PROGRAMS) ## what checkpointing, ZeRO save and cost beside plain DDP: memory, step time, bytes sent [MODEL= BATCH= N= ALL=1 MEMORY_ARGS=]
 	$(call lasts,two to four minutes)
-	@exec $(DRAW_AFTER) memory $(BUILD)/bench_memory $(filter-out --device=% --per-device-batch=%,$(BENCH_ARGS)) $(call each_quoted,$(MEMORY_ARGS)) --out=$(RESULTS)
+	@exec $(DRAW_AFTER) memory $(or $(COURSE_REFERENCE),$(BUILD))/bench_memory $(BENCH_WHAT) $(call each_quoted,$(MEMORY_ARGS)) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
 	@exec env DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)

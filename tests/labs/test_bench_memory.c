@@ -164,7 +164,8 @@ static void make_rows(void) {
     for (int i = 0; i < results.row_count; i++) fill(&results.rows[i], 20, 300, "ab");
     fill(row_of(0, 2, 1), 25, 150, "ab");
     fill(row_of(0, 2, 2), 16, 225, "ab");
-    fill(row_of(0, 8, 2), 22, 120, "");
+    fill(row_of(0, 8, 0), 10, 200, "");
+    fill(row_of(0, 8, 2), 11, 120, "");
     memory_assemble(&results);
 }
 
@@ -184,11 +185,11 @@ TEST(techniques_are_compared_with_plain_ddp_on_as_many_devices) {
     expect_near(row_of(0, 2, 1)->step_ms_max, 225);
     expect_near(row_of(0, 2, 1)->step_ratio, 1.25);
     expect_near(row_of(0, 2, 1)->total_ratio, 0.5);
-    expect_near(row_of(0, 8, 2)->total_ratio, 0.4);
+    expect_near(row_of(0, 8, 2)->total_ratio, 0.6);
     expect_answer(
         "deep, N = 2, measured: checkpoint sqrt holds least, 0.50x of plain DDP's 300 MiB, in 1.25x its 20 ms; "
         "ZeRO-1 is fastest, 0.80x\n");
-    expect_answer("deep, N = 8, replayed: ZeRO-1 holds least, 0.40x of plain DDP's 300 MiB, in 1.10x its 20 ms; "
+    expect_answer("deep, N = 8, replayed: ZeRO-1 holds least, 0.60x of plain DDP's 200 MiB, in 1.10x its 10 ms; "
                   "plain DDP is fastest, 1.00x\n");
     expect_answer("Same weights: yes, bit for bit, in every measured run\n");
     expect_answer(

@@ -260,7 +260,7 @@ bench-dp-vs-ddp: $(PROGRAMS) $(FOR_DEVICE) ## step time and speed-up of both mod
 
 # MEMORY_ARGS: further options of bench_memory.
 bench-memory: $(PROGRAMS) ## what checkpointing, ZeRO save and cost beside plain DDP: memory, step time, bytes sent [MODEL= BATCH= N= ALL=1 MEMORY_ARGS=]
-	$(call lasts,two to four minutes)
+	$(call lasts,three to six minutes)
 	@exec $(DRAW_AFTER) memory $(or $(COURSE_REFERENCE),$(BUILD))/bench_memory $(BENCH_WHAT) $(call each_quoted,$(MEMORY_ARGS)) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]

@@ -26,6 +26,13 @@ static const memory_row *find_least(const memory_results *results, const memory_
     return least;
 }
 
+/* Whether two rows' runs lie apart. Replays have no spread; one run's is not known. */
+static const char *spread_of(const memory_row *row, const memory_row *plain) {
+    bool apart = row->step_ms_max < plain->step_ms_min || plain->step_ms_max < row->step_ms_min;
+    if (!row->is_measured || row == plain) return "";
+    return row->run_count == 1 ? " (one run)" : apart ? "" : " (within the spread)";
+}
+
 static void put_model(FILE *file, const memory_results *results, const memory_model *model, int n) {
     const memory_row *plain = memory_find(results, model, n, 0);
     const memory_row *least = find_least(results, model, n, offsetof(memory_row, total_bytes));
@@ -38,10 +45,14 @@ static void put_model(FILE *file, const memory_results *results, const memory_mo
     if (least == plain) {
         fprintf(file, "no technique holds less than plain DDP's %.0f MiB", plain->total_bytes / MIB);
     } else {
-        fprintf(file, "%s holds least, %.2fx of plain DDP's %.0f MiB, in %.2fx its %.3g ms", least->technique->name,
-                least->total_ratio, plain->total_bytes / MIB, least->step_ratio, plain->step_ms);
+        int digits = plain->step_ms < 10 ? 2 : plain->step_ms < 100 ? 1 : 0;
+        fprintf(file, "%s holds least, %.2fx of plain DDP's %.0f MiB, in %.2fx its %.*f ms%s", least->technique->name,
+                least->total_ratio, plain->total_bytes / MIB, least->step_ratio, digits, plain->step_ms,
+                spread_of(least, plain));
     }
-    if (fastest != least) fprintf(file, "; %s is fastest, %.2fx", fastest->technique->name, fastest->step_ratio);
+    if (fastest != least)
+        fprintf(file, "; %s is fastest, %.2fx%s", fastest->technique->name, fastest->step_ratio,
+                spread_of(fastest, plain));
     fputc('\n', file);
 }
 

@@ -24,14 +24,18 @@ joined(text) = text eq "" ? "" : strstrt(text, " ") == 0 ? text : joined(text[1:
 has(texts, text) = strstrt(" " . texts . " ", " " . text . " ") > 0
 place(list, text) = sum [i = 1:words(list)] (word(list, i) eq text ? i : 0)
 
-networks = ""; techniques = ""; n_most = 0
+networks = ""; techniques = ""; n_most = 0; node = ""; used = ""
 note(network, technique, n) = ( \
     networks = has(networks, network) ? networks : networks . " " . network, \
     techniques = has(techniques, technique) ? techniques : techniques . " " . technique, \
     n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("node") ne "" ? stringcolumn("node") : node, 0)
-node = ""
 set table $ignored
 plot csv using (note(stringcolumn("model"), joined(stringcolumn("technique")), column("n"))):(0) with table
+do for [i = 1:all] { # categories that anything is in
+    most = 0
+    plot csv using (most = part(i) > most ? part(i) : most):(0) with table
+    if (most > 0.1) { used = used . sprintf(" %d", i) }
+}
 unset table
 
 # --- bars ---------------------------------------------------------------------------------------------------------
@@ -39,17 +43,15 @@ unset table
 is_shown(network) = stringcolumn("model") eq network && column("n") == n_most
 x_of(network)     = is_shown(network) ? place(techniques, joined(stringcolumn("technique"))) : NaN
 half_width        = 0.36
+with_blanks(text) = strstrt(text, "_") == 0 ? text : with_blanks(text[1:strstrt(text, "_") - 1] . " " . text[strstrt(text, "_") + 1:*])
 tics = ""
-do for [i = 1:words(techniques)] {
-    name = word(techniques, i)
-    at = strstrt(name, "_")
-    tics = tics . sprintf('%s"%s" %d', i > 1 ? ", " : "", at > 0 ? name[1:at - 1] . '\n' . name[at + 1:*] : name, i)
-}
+do for [i = 1:words(techniques)] { tics = tics . sprintf('%s"%s" %d', i > 1 ? ", " : "", with_blanks(word(techniques, i)), i) }
 
 do for [kind in "png svg"] {
     if (kind eq "png") { eval open_png(file, 1500, 700) } else { eval open_svg(file, 1500, 700) }
-    set multiplot layout 1,words(networks) margins 0.06,0.86,0.16,0.86 spacing 0.05,0 \
-        title sprintf("Memory of each of %d devices by category, under each technique%s", n_most, node eq "" ? "" : sprintf("; counted on meta devices, times replayed on %s", node)) font title_font noenhanced
+    set multiplot layout 1,words(networks) margins 0.06,0.86,0.2,0.83 spacing 0.05,0 \
+        title sprintf("Memory of each of %d devices by category, under each technique", n_most) font title_font noenhanced
+    set label 1 sprintf("%s; on each bar its total, and the step time relative to plain DDP", node eq "" ? "measured" : "counted on meta devices, times replayed on " . node) at screen 0.5,0.92 center noenhanced
     do for [p = 1:words(networks)] {
         network = word(networks, p)
         y_most = 0
@@ -58,16 +60,18 @@ do for [kind in "png svg"] {
         unset table
         set title network noenhanced
         set xrange [0.4:words(techniques) + 0.6]
-        set yrange [0:y_most * 1.15]
-        eval "set xtics (" . tics . ") scale 0 rotate by 0"
+        set yrange [0:y_most * 1.35]
+        eval "set xtics (" . tics . ") scale 0 rotate by 30 right noenhanced"
         if (p == 1) { set ylabel "memory that a device holds [MiB]" } else { unset ylabel }
         bars = ""
-        do for [i = 1:all] {
+        do for [k = 1:words(used)] {
+            i = int(word(used, k))
             bars = bars . sprintf('%s csv using (x_of(network)):(0):(x_of(network) - half_width):(x_of(network) + half_width):(up_to(%d)):(up_to(%d)) with boxxyerror fs solid 1 border lc rgb "white" fc rgb "%s" %s', \
                 bars eq "" ? "" : ",", i - 1, i, word(colors, i), p < words(networks) ? "notitle" : sprintf('title "%s"', word(categories, i) eq "gathered_output" ? "gathered output" : word(categories, i)))
         }
         if (p == words(networks)) { set key at screen 0.995,0.84 right top vertical maxrows 20 invert samplen 1.2 spacing 1.25 noenhanced reverse Left width -1 } else { unset key }
-        eval 'plot ' . bars . ', csv using (x_of(network)):(up_to(all)):(sprintf("%.0f\n%.2fx time", up_to(all), column("step_ratio"))) with labels offset 0,1.3 font small_font notitle'
+        eval 'plot ' . bars . ', csv using (x_of(network)):(up_to(all)):(sprintf("%.0f; %.2fx", up_to(all), column("step_ratio"))) with labels rotate by 90 left offset 0,0.5 notitle'
+        unset label 1
     }
     unset multiplot
     unset output

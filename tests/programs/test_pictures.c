@@ -104,6 +104,22 @@ TEST_IN(programs, test_memory_has_totals) {
     free(svg);
 }
 
+/* A panel a network, of the greatest N, and a bar a technique with its total. */
+TEST_IN(programs, test_techniques_have_bars) {
+    assert_int_equal(
+        program_run(&p, "bench_memory --models=wide,resnet50 --n=32,64 --node=dgx1-v100 --batch=64 --quiet --out=%s",
+                    scratch_folder()),
+        0);
+    char *svg = draw("memory_techniques", "memory.csv", "memory_techniques.svg");
+    expect_text(svg, "Memory of each of 64 devices");
+    expect_text(svg, "replayed on dgx1-v100");
+    assert_int_equal(count_of(svg, ">wide<"), 1);
+    assert_int_equal(count_of(svg, ">ZeRO-1<"), 2);
+    assert_true(count_of(svg, "; 1.00x<") >= 2); /* plain DDP's */
+    expect_text(svg, ">1024; 1.00x<");
+    free(svg);
+}
+
 /* Filled circle, square, triangle. */
 TEST_IN(programs, test_each_n_has_a_marker) {
     assert_int_equal(program_run(&p, ON " --mode=ddp --n=2,3,4 --bucket-cap-mb=1,25 --out=%s", scratch_folder()), 0);

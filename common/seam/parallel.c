@@ -106,8 +106,8 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
     p->accumulates = false; /* zero_grad: the next backward overwrites */
     ls_stream *compute = ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE);
-    if (ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_UPDATE)) return LS_OK;
-    ls_status status = ls_optimizer_step(p->optimizer, skip);
+    bool is_described = ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_UPDATE);
+    ls_status status = is_described ? LS_OK : ls_optimizer_step(p->optimizer, skip);
     ls_model_parameters_changed(p->model);
     return status;
 }

@@ -11,6 +11,7 @@ struct ls_plan ls_plan_defaults(ls_plan_mode mode, int devices, double batch) {
         .devices = devices,
         .batch = batch,
         .micro_batches = 1,
+        .prefetch_blocks = 1,
         .steps = 4,
         .precision = LS_FP32,
         .overlap = true,

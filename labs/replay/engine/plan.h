@@ -27,8 +27,9 @@ struct ls_plan {
      * too, is left out */
     int micro_batches;
     int every; /* activation checkpointing: blocks of a segment; LS_EVERY_SQRT; 0: none (ls_model_create_segments) */
-    int shard_state; /* DDP: ZeRO's stage (ddp_procs/sharded.h); 0: none */
-    int steps;       /* the first of them is warm-up: nothing was there before it */
+    int shard_state;     /* DDP: ZeRO's stage (ddp_procs/sharded.h); 0: none */
+    int prefetch_blocks; /* ZeRO-3: blocks that are gathered ahead, 0 to 2 */
+    int steps;           /* the first of them is warm-up: nothing was there before it */
     ls_dtype precision;
     /* batches that a device has room for, 1 or 2; 0: as the mode has it: 1 where the node's host threads run what they
      * launch, else 2, since the host is then a step ahead (common/seam/parallel.c) */

@@ -76,6 +76,11 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
         return ls_fail(LS_ERR_INVALID,
                        "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
                        o->shard_state);
+    if (o->shard_state == 3 && w->layer_count == 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is a trace, which does not say where the network's blocks begin: no "
+                       "parameters can be gathered block by block",
+                       w->name);
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }

@@ -42,11 +42,12 @@ static ls_status create_dp(ls_parallel **out, const struct record_scene *s) {
 static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
     static ls_status (*const creates[RECORD_SHARD_STAGES + 1])(
         ls_parallel * *out, ls_model * model, const ddp_options *options) = {ddp_create, ddp_create_zero1,
-                                                                             ddp_create_zero2};
+                                                                             ddp_create_zero2, ddp_create_zero3};
     const struct ls_plan *o = s->options;
     ddp_options options = {.comm = s->comm,
                            .sync_bn = o->sync_bn ? s->beside : NULL,
                            .shards = s->beside,
+                           .prefetch_blocks = o->prefetch_blocks,
                            .join.enable = o->join,
                            .max_batch = s->samples,
                            .optimizer = s->optimizer,
@@ -103,7 +104,7 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
     if (status == LS_OK) status = ls_network_create_described(&s->network, described);
     if (status == LS_OK)
         status = ls_model_create_segments_of(&s->model, s->devices[0], s->network, most, described->precision,
-                                             s->options->every, false);
+                                             s->options->every, s->options->shard_state == 3);
     if (status == LS_OK && s->options->mode == LS_PLAN_DDP) status = join_ranks(s);
     return status;
 }

@@ -35,7 +35,7 @@ struct record_mode {
 };
 extern const struct record_mode record_modes[LS_PLAN_DDP + 1];
 
-enum { RECORD_SHARD_STAGES = 2 }; /* the highest stage of ls_plan's shard_state */
+enum { RECORD_SHARD_STAGES = 3 }; /* the highest stage of ls_plan's shard_state */
 
 /* What devices held at most: of one process with all devices the first and the last of them, else a rank's twice. */
 struct record_memory {

@@ -136,6 +136,7 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     const char *every = settings->checkpoint_activations;
     cJSON_AddStringToObject(object, "checkpoint_activations", every ? every : "none");
     bench_add_number(object, "shard_state", settings->shard_state);
+    bench_add_number(object, "prefetch_blocks", settings->prefetch_blocks);
     cJSON_AddBoolToObject(object, "sync_bn", settings->sync_bn);
     cJSON_AddBoolToObject(object, "join", settings->join);
     cJSON_AddBoolToObject(object, "cuda_graph", settings->graph);

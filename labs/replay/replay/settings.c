@@ -17,7 +17,7 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 22 };
+enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 23 };
 
 static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
@@ -59,6 +59,8 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
         {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
          .limits = LS_BETWEEN(0, RECORD_SHARD_STAGES), .empty = "all of it on every rank",
          .help = "DDP: ZeRO, as ddp_train has it: each rank keeps 1/N only of what all would hold alike"},
+        {.kind = LS_OPTION_INT, .name = "prefetch-blocks", .to.number = &s->prefetch_blocks, .argument = "COUNT",
+         .limits = LS_BETWEEN(0, 2), .help = "with --shard-state 3: blocks whose parameters are gathered ahead"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &s->sync_bn,
          .help = "batch norm over all devices: its statistics meet in collectives, forward and backward"},
         {.kind = LS_OPTION_FLAG, .name = "join", .to.flag = &s->join,
@@ -176,7 +178,7 @@ static ls_status check(const replay_settings *s) {
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
-    *settings = (replay_settings){.overlap = true, .host_lock_us = -1};
+    *settings = (replay_settings){.overlap = true, .prefetch_blocks = 1, .host_lock_us = -1};
     for (int mode = 0; mode < BOTH; mode++) modes[mode] = record_modes[mode].mode->option;
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;

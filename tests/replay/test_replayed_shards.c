@@ -174,12 +174,21 @@ TEST_WITH(open_all, close_all, a_sharded_step_waits_for_its_gather) {
     assert_true(sharded_us > plain_us - saved_us - gather_us);
 }
 
-TEST_IN(scratch, stage_2_needs_overlap) {
+TEST_IN(scratch, plans_that_cannot_be_are_refused) {
     struct ls_plan plan = plan_of(2);
     assert_int_equal(open_all(NULL), 0);
     plan.overlap = false;
     assert_int_equal(ls_plan_check(workload, node, &plan), LS_ERR_INVALID);
     scratch_expect_error("ZeRO-2 reduces buckets during backward", NULL);
+    plan = plan_of(3);
+    plan.graph = true;
+    assert_int_equal(ls_plan_check(workload, node, &plan), LS_ERR_INVALID);
+    scratch_expect_error("a CUDA graph cannot hold a step of ZeRO-3", NULL);
+    ls_workload without_layers = *workload;
+    without_layers.layer_count = 0;
+    plan.graph = false;
+    assert_int_equal(ls_plan_check(&without_layers, node, &plan), LS_ERR_INVALID);
+    scratch_expect_error("no parameters can be gathered block by block", NULL);
     plan = ls_plan_defaults(LS_PLAN_DDP, 128, 256);
     plan.shard_state = 1;
     ls_trace *trace;

@@ -39,6 +39,42 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     return o->steps * (o->devices * of_device + together);
 }
 
+/* A graph holds what each step does alike, on one device. */
+static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
+    if (!o->graph) return LS_OK;
+    if (ls_node_host(node)->runs_compute)
+        return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
+    if (o->mode == LS_PLAN_DP && o->devices > 1)
+        return ls_fail(LS_ERR_INVALID,
+                       "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
+                       "thread of its own",
+                       o->devices);
+    if (o->shard_state == 3)
+        return ls_fail(
+            LS_ERR_INVALID,
+            "a CUDA graph cannot hold a step of ZeRO-3, whose gathers depend on what the step before has left");
+    return LS_OK;
+}
+
+/* What leaves memory to others, or makes it again. */
+static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
+    if (o->every != 0 && w->layer_count == 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is a trace, which does not say where the network's blocks begin: no "
+                       "activations can be checkpointed",
+                       w->name);
+    if (o->shard_state > 1 && !o->overlap)
+        return ls_fail(LS_ERR_INVALID,
+                       "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
+                       o->shard_state);
+    if (o->shard_state == 3 && w->layer_count == 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is a trace, which does not say where the network's blocks begin: no "
+                       "parameters can be gathered block by block",
+                       w->name);
+    return LS_OK;
+}
+
 ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node);
     if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
@@ -67,30 +103,12 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut into %d micro-batches for %d devices",
                        o->batch, o->micro_batches, o->devices);
     }
-    if (o->every != 0 && w->layer_count == 0)
-        return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "activations can be checkpointed",
-                       w->name);
-    if (o->shard_state > 1 && !o->overlap)
-        return ls_fail(LS_ERR_INVALID,
-                       "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
-                       o->shard_state);
-    if (o->shard_state == 3 && w->layer_count == 0)
-        return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "parameters can be gathered block by block",
-                       w->name);
+    ls_status status = check_memory(w, o);
+    if (status == LS_OK) status = check_graph(node, o);
+    if (status != LS_OK) return status;
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
     }
-    if (o->graph && ls_node_host(node)->runs_compute)
-        return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
-    if (o->graph && o->mode == LS_PLAN_DP && o->devices > 1)
-        return ls_fail(LS_ERR_INVALID,
-                       "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
-                       "thread of its own",
-                       o->devices);
     if (!(o->spread >= 0 && o->spread <= 0.2))
         return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
                        100 * o->spread);

@@ -5,8 +5,7 @@
 
 _Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
 
-static ls_status run_on_cpu(const void *argument) {
-    const struct ls_op *op = argument;
+ls_status ls_run_op(const struct ls_op *op) {
     const struct ls_kernels *kernels = ls_cpu_kernels();
     switch (op->id) {
 #define LS_OP(name, flops, bytes, aliasing)                                                                            \
@@ -18,6 +17,8 @@ static ls_status run_on_cpu(const void *argument) {
     }
     return LS_ERR_INVALID;
 }
+
+static ls_status run_on_cpu(const void *op) { return ls_run_op(op); }
 
 static void put(ls_stream *stream, const struct ls_op *op) {
     ls_device *device = ls_stream_device(stream);

@@ -325,6 +325,9 @@ struct ls_kernels {
 /* The one dispatcher: every typed call above ends here. */
 void ls_enqueue(ls_stream *stream, const struct ls_op *op);
 
+/* The same for host memory, by a CPU device's operation, done when the call returns. Any thread. */
+ls_status ls_run_op(const struct ls_op *op);
+
 const char *ls_op_name(ls_op_id id);
 uint64_t ls_op_flops(const struct ls_op *op);
 uint64_t ls_op_bytes(const struct ls_op *op);

@@ -110,7 +110,8 @@ static const char *advice(ls_memory_category category) {
         [LS_MEMORY_GRADIENT] =
             "use a smaller model; where DataParallel gathers the replicas' gradients, fewer devices or "
             "ddp_train, which gathers none",
-        [LS_MEMORY_OPTIMIZER] = "use a smaller model, or an optimizer with less state (sgd has none without momentum)",
+        [LS_MEMORY_OPTIMIZER] =
+            "use a smaller model, an optimizer with less state (sgd has none without momentum), or --offload optimizer",
         [LS_MEMORY_ACTIVATION] = "lower the batch size, or use a smaller model",
         [LS_MEMORY_INPUT] = "lower the batch size, or use ddp_train, which gives each device its own samples only",
         [LS_MEMORY_GATHERED_OUTPUT] =

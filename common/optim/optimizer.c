@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/optim/offload.h"
 #include "kernels/kernels.h"
 
 struct ls_optimizer {
@@ -28,7 +29,8 @@ struct ls_optimizer {
     size_t range_count;
     struct ls_update_state *states; /* device: one for all ranges, or one for each */
     bool own_states;                /* one for each: some ranges have been updated more often than others */
-    float *moments[2];              /* device: SGD uses none or one, Adam two; one range's behind the other's */
+    float *moments[2];              /* SGD uses none or one, Adam two; one range's behind the other's */
+    ls_offload *offload;            /* has the moments, in host memory; NULL: they lie on the device */
     /* all ranges as one list; the gradients are those of the last update */
     struct ls_update_tensor *list, *device_list;
     size_t chunk_count, total;
@@ -140,6 +142,22 @@ static ls_status alloc(const ls_optimizer *optimizer, size_t nbytes, const char 
     return ls_device_alloc(optimizer->device, LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
 }
 
+static ls_status alloc_moments(ls_optimizer *optimizer, size_t nbytes) {
+    const ls_optimizer_options *o = &optimizer->options;
+    int needed = moments_needed(o);
+    ls_status status = LS_OK;
+    if (o->offload)
+        status = ls_offload_create(&optimizer->offload, optimizer->device, o, optimizer->list, optimizer->range_count,
+                                   needed);
+    for (int m = 0; status == LS_OK && m < needed; m++) {
+        if (o->offload)
+            optimizer->moments[m] = ls_offload_moment(optimizer->offload, m);
+        else
+            status = alloc(optimizer, nbytes, "optimizer state", &optimizer->moments[m]);
+    }
+    return status;
+}
+
 static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ranges) {
     const ls_optimizer_options *o = &optimizer->options;
     size_t count = optimizer->range_count, list_nbytes = count * sizeof *optimizer->list;
@@ -150,9 +168,7 @@ static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ra
     size_t floats = lay_out(optimizer);
     ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
     if (status == LS_OK) status = alloc(optimizer, sizeof *optimizer->states, "update state", &optimizer->states);
-    for (int m = 0; status == LS_OK && m < moments_needed(o); m++) {
-        status = alloc(optimizer, floats * sizeof(float), "optimizer state", &optimizer->moments[m]);
-    }
+    if (status == LS_OK) status = alloc_moments(optimizer, floats * sizeof(float));
     place_moments(optimizer);
     if (status == LS_OK && (o->clip_norm > 0 || o->measure_norm || o->scaler.enabled)) {
         status = alloc(optimizer, sizeof *optimizer->square_sum, "sum of squares", &optimizer->square_sum);
@@ -226,15 +242,20 @@ static void update_all(ls_optimizer *optimizer) {
     }
 }
 
+struct ls_op ls_update_op(const ls_optimizer_options *o, const struct ls_update_state *state,
+                          const struct ls_update_tensor *t) {
+    struct ls_op op = {.id = o->kind == LS_SGD ? LS_OP_sgd : LS_OP_adam};
+    if (o->kind == LS_SGD)
+        op.arguments.sgd = (struct ls_sgd_arguments){sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count};
+    else
+        op.arguments.adam =
+            (struct ls_adam_arguments){adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count};
+    return op;
+}
+
 static void update_one(ls_optimizer *optimizer, size_t index) {
-    const struct ls_update_tensor *t = &optimizer->list[index];
-    const ls_optimizer_options *o = &optimizer->options;
-    const struct ls_update_state *state = &optimizer->states[index];
-    if (o->kind == LS_SGD) {
-        ls_sgd(optimizer->compute, sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count);
-    } else {
-        ls_adam(optimizer->compute, adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count);
-    }
+    struct ls_op op = ls_update_op(&optimizer->options, &optimizer->states[index], &optimizer->list[index]);
+    ls_enqueue(optimizer->compute, &op);
 }
 
 /* Gives each range a copy of the state that they have shared. Once in a run. */
@@ -274,17 +295,23 @@ static void weigh(ls_optimizer *optimizer) {
                        (float)optimizer->options.clip_norm);
 }
 
-static void update(ls_optimizer *optimizer, const bool *skip) {
-    if (!optimizer->own_states) {
-        begin(optimizer, 0);
-        update_all(optimizer);
-        return;
+static void begin_all(ls_optimizer *optimizer, const bool *skip) {
+    size_t count = ls_optimizer_state_count(optimizer);
+    for (size_t s = 0; s < count; s++) {
+        if (!optimizer->own_states || !skip || !skip[s]) begin(optimizer, s);
     }
-    for (size_t r = 0; r < optimizer->range_count; r++) {
-        if (skip && skip[r]) continue;
-        begin(optimizer, r);
-        update_one(optimizer, r);
+}
+
+static ls_status update(ls_optimizer *optimizer, const bool *skip) {
+    begin_all(optimizer, skip);
+    if (optimizer->offload)
+        return ls_offload_update(optimizer->offload, optimizer->list, optimizer->states,
+                                 ls_optimizer_state_count(optimizer), skip);
+    if (!optimizer->own_states) update_all(optimizer);
+    for (size_t r = 0; r < optimizer->range_count && optimizer->own_states; r++) {
+        if (!skip || !skip[r]) update_one(optimizer, r);
     }
+    return LS_OK;
 }
 
 ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
@@ -292,9 +319,9 @@ ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status != LS_OK) return status;
     weigh(optimizer);
-    update(optimizer, skip);
+    status = update(optimizer, skip);
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
-    return LS_OK;
+    return status;
 }
 
 void ls_optimizer_set_rate(ls_optimizer *optimizer, double rate) {
@@ -336,7 +363,12 @@ ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_upd
         status = ls_copy_now(optimizer->compute, &optimizer->states[r], state, sizeof *state);
     }
     optimizer->rate = states[0].learning_rate;
+    if (optimizer->offload) ls_offload_forget_values(optimizer->offload);
     return status;
+}
+
+const ls_offload_report *ls_optimizer_offload_report(const ls_optimizer *optimizer) {
+    return optimizer->offload ? ls_offload_report_of(optimizer->offload) : NULL;
 }
 
 const ls_optimizer_range *ls_optimizer_range_at(const ls_optimizer *optimizer, size_t range) {
@@ -359,8 +391,8 @@ float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t 
 void ls_optimizer_destroy(ls_optimizer *optimizer) {
     if (!optimizer) return;
     ls_device *device = optimizer->device;
-    ls_device_free(device, optimizer->moments[0]);
-    ls_device_free(device, optimizer->moments[1]);
+    for (int m = 0; m < 2 && !optimizer->options.offload; m++) ls_device_free(device, optimizer->moments[m]);
+    ls_offload_destroy(optimizer->offload);
     ls_device_free(device, optimizer->states);
     ls_device_free(device, optimizer->device_list);
     ls_device_free(device, optimizer->square_sum);

@@ -1,6 +1,7 @@
 /* Optimizers over ranges of tensors, such as all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW,
  * by PyTorch's rules (docs/pytorch.md#optimizers; kernels.h has the formulas). State lies on the device, in category optimizer:
- * so much as the ranges need, one range's behind the other's.
+ * so much as the ranges need, one range's behind the other's. Offloaded, the moments lie in the host's memory, and a step waits
+ * for the gradients; from the first step until ls_optimizer_write_states nobody else may then change the values.
  *
  * Sharded over ranks, an optimizer has of each parameter the part that its rank updates. Whoever made the parts gathers the
  * new values. A checkpoint brings the parts of the moments together, if range p is one of parameter p and the optimizer has
@@ -35,6 +36,7 @@ typedef struct ls_optimizer_options {
     double clip_norm;     /* gradients with a larger norm, over all ranges together, are scaled down to it; 0: none */
     bool measure_norm;    /* take the gradients' norm though nothing needs it but the records */
     size_t record_count;  /* room for ls_optimizer_record; 0: none */
+    bool offload;         /* the state lies in the host's memory, and the host computes the update: offload.c */
     ls_grad_scaler_options scaler; /* of the loss, for fp16 */
 } ls_optimizer_options;
 
@@ -79,7 +81,8 @@ void ls_optimizer_record(ls_optimizer *optimizer, size_t index);
 ls_status ls_optimizer_read_records(const ls_optimizer *optimizer, struct ls_update_state *records);
 size_t ls_optimizer_record_count(const ls_optimizer *optimizer);
 
-/* The state of a range, a float of device memory for each element: SGD's momentum, or Adam's two moments. */
+/* The state of a range, a float for each element, SGD's momentum or Adam's two moments: memory of the device, or offloaded of
+ * the host, both in the reach of ls_copy on the device's streams. */
 const ls_optimizer_range *ls_optimizer_range_at(const ls_optimizer *optimizer, size_t range);
 ls_comm *ls_optimizer_group(const ls_optimizer *optimizer);
 size_t ls_optimizer_moment_count(const ls_optimizer *optimizer);
@@ -91,6 +94,14 @@ float *ls_optimizer_moment(const ls_optimizer *optimizer, size_t moment, size_t 
 size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);
+
+/* What offloading takes and moves; NULL: nothing is offloaded. */
+typedef struct ls_offload_report {
+    size_t host_nbytes;  /* of the host's memory */
+    size_t step_nbytes;  /* that a step of all ranges moves, down and up */
+    size_t moved_nbytes; /* that the last one moved: fewer where the update was left out */
+} ls_offload_report;
+const ls_offload_report *ls_optimizer_offload_report(const ls_optimizer *optimizer);
 
 void ls_optimizer_destroy(ls_optimizer *optimizer);
 

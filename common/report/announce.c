@@ -114,6 +114,7 @@ static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_REDUCE] = "gradients",
     [LS_PHASE_BROADCAST] = "buffers",
     [LS_PHASE_ALL_REDUCE] = "gradients",
+    [LS_PHASE_OPTIMIZER] = "gradients to the host, parameters back",
 };
 
 static const char *kind_of(const ls_parallel *p, ls_phase phase) {
@@ -143,21 +144,29 @@ static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[L
     if (comma[0] == '\0') fputs(" nothing", file);
 }
 
+/* As the clocks of device `local` will count them in a step. */
+static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
+    const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
+    if (p->device_count > 1 && p->mode->count_bytes) p->mode->count_bytes(p, size, local, bytes);
+    if (offload && local == 0) bytes[LS_PHASE_OPTIMIZER] = offload->step_nbytes;
+}
+
 /* Whether device `next` follows on device `first` in a range of numbers, and moves the same bytes. */
 static bool continues(const ls_parallel *p, struct ls_step_size size, int first, int next,
                       const uint64_t bytes[LS_PHASE_COUNT]) {
     uint64_t of_next[LS_PHASE_COUNT] = {0};
     if (ls_device_index(p->devices[next]) != ls_device_index(p->devices[first]) + next - first) return false;
-    p->mode->count_bytes(p, size, next, of_next);
+    count_bytes(p, size, next, of_next);
     return memcmp(bytes, of_next, sizeof of_next) == 0;
 }
 
 static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size size) {
-    if (p->device_count == 1 || !p->mode->count_bytes) return;
+    bool travels = p->device_count > 1 && p->mode->count_bytes;
+    if (!travels && !ls_optimizer_offload_report(p->optimizer)) return;
     fputs("bytes a step:", file);
     for (int first = 0, end; first < p->local_device_count; first = end) {
         uint64_t bytes[LS_PHASE_COUNT] = {0};
-        p->mode->count_bytes(p, size, first, bytes);
+        count_bytes(p, size, first, bytes);
         for (end = first + 1; end < p->local_device_count && continues(p, size, first, end, bytes);) end++;
         if (p->world_size > 1) {
             fputs(" each rank", file);
@@ -171,6 +180,13 @@ static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size
     fputc('\n', file);
 }
 
+static void announce_offload(FILE *file, const ls_parallel *p) {
+    const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
+    if (!offload) return;
+    fprintf(file, "offload: the optimizer takes %zu bytes of the host's memory%s\n", offload->host_nbytes,
+            p->world_size > 1 ? " for each rank" : "");
+}
+
 void ls_announce(FILE *file, const struct ls_run_announcement *a) {
     ls_train_note_idle(a->options, a->parallel->device_count);
     if (a->options->quiet) return;
@@ -178,6 +194,7 @@ void ls_announce(FILE *file, const struct ls_run_announcement *a) {
     announce_rate(file, a->parallel, a->options, a->schedule);
     announce_samples(file, a);
     announce_precision(file, a->parallel, a->options);
+    announce_offload(file, a->parallel);
     announce_bytes(file, a->parallel, (struct ls_step_size){(size_t)a->options->batch_size, a->options->accumulate});
     fflush(file);
 }

@@ -125,6 +125,8 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     const struct ls_device_row *waiting = slowest_loader(rows, shown);
     add_number(summary, "loader_wait_ms", waiting->us[LS_PHASE_LOADER] / 1e3); /* over the timed steps */
     add_number(summary, "loader_wait_share", ls_device_row_loader(waiting));
+    const ls_offload_report *offload = parallel->optimizer ? ls_optimizer_offload_report(parallel->optimizer) : NULL;
+    if (offload) add_number(summary, "offload_host_bytes", (double)offload->host_nbytes); /* of this process */
     cJSON *devices = cJSON_AddArrayToObject(summary, "device_table");
     int64_t clocked_steps = result->clocked_steps > 0 ? result->clocked_steps : 1;
     for (int d = 0; d < shown; d++) {

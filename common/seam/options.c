@@ -15,6 +15,7 @@ static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL};
 static const char *const normalizations[] = {"none", "mnist", NULL};             /* the order of ls_normalize */
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};          /* the order of ls_dtype */
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
+static const char *const offloads[] = {"none", "optimizer", NULL};               /* the order of ls_train_offload */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -43,7 +44,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 24, RECIPE_ROWS = 18, GPU_ROWS = 6, OTHER_ROWS = 23 };
+enum { RUN_ROWS = 24, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 23 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -141,6 +142,9 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_DOUBLE, .name = "clip-norm", .to.real = &o->clip_norm, .argument = "X", .limits = LS_ABOVE(0),
          .kept = "clip_norm",
          .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
+        {.kind = LS_OPTION_CHOICE, .name = "offload", .to.number = &o->offload, .choices = offloads,
+         .help = "optimizer: its state in the host's memory, where the host computes the update: the same bits, less memory on the device, "
+                 "more time; not on meta devices"},
         {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = ls_rate_scaling_names,
          .kept = "lr_scale", .help = "multiply the learning rate by the number of devices, or its square root"},
         {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",
@@ -243,6 +247,7 @@ ls_optimizer_options ls_train_optimizer(const ls_train_options *o) {
     optimizer.nesterov = o->nesterov;
     if (o->weight_decay >= 0) optimizer.weight_decay = o->weight_decay;
     optimizer.clip_norm = o->clip_norm;
+    optimizer.offload = o->offload == LS_TRAIN_OFFLOAD_OPTIMIZER;
     optimizer.scaler.enabled = o->precision == LS_FP16;
     optimizer.scaler.init_scale = o->init_scale;
     optimizer.scaler.growth_interval = o->growth_interval;

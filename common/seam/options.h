@@ -10,6 +10,8 @@
 #include "common/optim/optimizer.h"
 #include "common/optim/schedule.h"
 
+typedef enum ls_train_offload { LS_TRAIN_OFFLOAD_NONE, LS_TRAIN_OFFLOAD_OPTIMIZER } ls_train_offload;
+
 typedef struct ls_train_options {
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
@@ -36,6 +38,7 @@ typedef struct ls_train_options {
     double learning_rate, momentum, weight_decay; /* weight_decay < 0: the optimizer's default */
     bool nesterov;
     double clip_norm;          /* 0: none */
+    int offload;               /* ls_train_offload */
     int lr_scale, lr_schedule; /* ls_rate_scaling, ls_schedule_kind */
     int64_t warmup_steps, decay_epochs;
     double min_rate, decay_factor;

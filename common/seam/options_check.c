@@ -71,6 +71,11 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "--host-lock is time, and meta devices take none: build/replay --host-lock adds it");
     }
+    if (o->offload != LS_TRAIN_OFFLOAD_NONE && o->device_kind == LS_TRAIN_DEVICES_META) {
+        return ls_fail(LS_ERR_USAGE,
+                       "--offload does not go with meta devices: the host computes its update, which they "
+                       "would count as nothing");
+    }
     status = check_resident(o);
     int every;
     if (status == LS_OK) status = ls_parse_every(o->checkpoint_activations, &every);

@@ -108,6 +108,8 @@ ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
     ls_stream *compute = ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE);
     bool is_described = ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_UPDATE);
     ls_status status = is_described ? LS_OK : ls_optimizer_step(p->optimizer, skip);
+    const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
+    if (offload) p->clocks->bytes[LS_PHASE_OPTIMIZER] += offload->moved_nbytes;
     ls_model_parameters_changed(p->model);
     return status;
 }

@@ -54,6 +54,7 @@ ls_status ls_step_graph_create(ls_parallel *p) {
         return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
     }
     const char *obstacle = p->mode->graph_obstacle ? p->mode->graph_obstacle(p) : NULL;
+    if (ls_optimizer_offload_report(p->optimizer)) obstacle = "--offload optimizer, whose updates the host computes";
     if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
     struct ls_step_graph *graph = p->graph = calloc(1, sizeof *graph);
     if (!graph || !alloc_captures(p, graph)) {

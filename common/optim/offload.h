@@ -1,0 +1,36 @@
+/* The optimizer's update on the host (ZeRO-Offload): moments and a copy of the values lie in the host's memory, gradients
+ * come down to it, new values go up. Used by optimizer.c alone. */
+#ifndef LS_OPTIM_OFFLOAD_H
+#define LS_OPTIM_OFFLOAD_H
+
+#include "common/optim/optimizer.h"
+
+typedef struct ls_offload ls_offload;
+
+/* For a list of tensors, of which it needs the counts, with `moment_count` moments each, zeros at first, for the rule that
+ * `options`, which are borrowed until destroy, name. On failure *out is NULL. */
+ls_status ls_offload_create(ls_offload **out, ls_device *device, const ls_optimizer_options *options,
+                            const struct ls_update_tensor *list, size_t count, int moment_count);
+
+/* Host memory: one tensor's behind the other's, aligned as ls_aligned_floats says. NULL: the rule has no such moment. */
+float *ls_offload_moment(const ls_offload *offload, int moment);
+
+/* One update of the tensors, except those that `skip` (NULL: none) names: parameter and gradient are memory of the device,
+ * as are the states, one for all tensors or one for each, which ls_begin_update has passed on the compute stream. Waits
+ * until all gradients have come down; what is enqueued on the compute stream afterwards sees the new values. */
+ls_status ls_offload_update(ls_offload *offload, const struct ls_update_tensor *list,
+                            const struct ls_update_state *states, size_t state_count, const bool *skip);
+
+/* The values on the device have been changed by others: the next update takes them down first. */
+void ls_offload_forget_values(ls_offload *offload);
+
+const ls_offload_report *ls_offload_report_of(const ls_offload *offload);
+
+/* After the device's work is done. NULL is a no-op. */
+void ls_offload_destroy(ls_offload *offload);
+
+/* The operation that updates one tensor by the rule of the options, wherever the memory is. (optimizer.c) */
+struct ls_op ls_update_op(const ls_optimizer_options *options, const struct ls_update_state *state,
+                          const struct ls_update_tensor *tensor);
+
+#endif

@@ -1,0 +1,134 @@
+/* --offload optimizer in all ways to train: the bits, losses and scales of the run without it, in every order of the streams;
+ * and without any of its waits some order gives others. */
+#include <string.h>
+
+#include "tests/base/test.h"
+#include "tests/parallel/seeds.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 4 };
+#else
+enum { SEEDS = 25 };
+#endif
+
+static struct plan plan_of(enum mode mode, int devices, ls_optimizer_kind kind, ls_dtype precision) {
+    struct plan plan = {.mode = mode,
+                        .devices = devices,
+                        .model = "mlp:64,32,32,10",
+                        .batch = 6 * (size_t)devices,
+                        .samples = 24 * (size_t)devices,
+                        .steps = 4,
+                        .precision = precision,
+                        .bucket_cap_mb = 0.002,
+                        .compare_each_step = true};
+    plan.optimizer = ls_optimizer_defaults(kind);
+    if (kind == LS_SGD) plan.optimizer.momentum = 0.9;
+    return plan;
+}
+
+static struct outcome *run(const struct plan *plan) {
+    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    run_plan(plan, outcomes, NULL);
+    for (int r = 0; r < plan_ranks(plan); r++) {
+        if (outcomes[r].status != LS_OK) fail_msg("rank %d: %s", r, outcomes[r].message);
+    }
+    return outcomes;
+}
+
+static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
+
+static void expect_same(struct plan plan) {
+    struct outcome *kept = run(&plan);
+    plan.optimizer.offload = true;
+    struct outcome *offloaded = run(&plan);
+    for (int r = 0; r < plan_ranks(&plan); r++) {
+        const struct outcome *o = &offloaded[r], *k = &kept[r];
+        int step = first_difference(o, k, plan.steps);
+        if (step >= 0) fail_msg("mode %d on %d: other weights after step %d", (int)plan.mode, plan.devices, step + 1);
+        assert_memory_equal(o->state, k->state, sizeof k->state);
+        assert_memory_equal(o->losses, k->losses, sizeof k->losses);
+        assert_memory_equal(o->scales, k->scales, sizeof k->scales);
+        assert_int_equal(o->skipped, k->skipped);
+        assert_int_equal(k->bytes[LS_PHASE_OPTIMIZER], 0);
+        assert_true(o->bytes[LS_PHASE_OPTIMIZER] > 0);
+        for (int phase = 0; phase < LS_PHASE_COUNT; phase++)
+            if (phase != LS_PHASE_OPTIMIZER) assert_int_equal(o->bytes[phase], k->bytes[phase]);
+    }
+    release(kept);
+    release(offloaded);
+}
+
+static void expect_same_in_every_mode(int devices, ls_optimizer_kind kind, ls_dtype precision) {
+    for (int mode = devices > 1 ? MODE_DP : MODE_SINGLE; mode < MODES; mode++) {
+        struct plan plan = plan_of((enum mode)mode, devices, kind, precision);
+        expect_same(plan);
+        if (devices != 2) continue;
+        plan.accumulate = 2;
+        plan.optimizer.clip_norm = 0.1;
+        expect_same(plan);
+    }
+}
+
+TEST(offload_changes_no_bit) {
+    for (int devices = 1; devices <= 3; devices++)
+        for (int kind = LS_SGD; kind <= LS_ADAMW; kind++)
+            expect_same_in_every_mode(devices, (ls_optimizer_kind)kind, LS_FP32);
+}
+
+/* The first scale is beyond what fp16 can hold: updates are left out until it fits. */
+TEST(nor_does_it_in_half_precision) {
+    for (int precision = LS_FP16; precision <= LS_BF16; precision++)
+        for (int devices = 1; devices <= 2; devices++) expect_same_in_every_mode(devices, LS_ADAM, (ls_dtype)precision);
+    struct plan plan = plan_of(MODE_DDP, 2, LS_ADAM, LS_FP16);
+    plan.optimizer.scaler.init_scale = 1e9;
+    plan.steps = 24;
+    struct outcome *outcomes = run(&plan);
+    assert_true(outcomes->skipped > 1 && outcomes->skipped < 24);
+    release(outcomes);
+    expect_same(plan);
+}
+
+/* --- orders ------------------------------------------------------------------------------------------------------------- */
+
+/* Several tiles: 90,000 values in the first weight. */
+static const struct plan tiles = {.model = "mlp:300,300,10", .batch = 4, .steps = 3, .samples = 100};
+
+static int red_seed(struct plan plan, const char *drop_wait) {
+    struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    struct outcome *expected = run(&plan);
+    plan.optimizer.offload = true;
+    run_seeds(&plan, SEEDS, drop_wait, outcomes);
+    int seed = first_red_seed(&plan, SEEDS, outcomes, expected, true);
+    release(expected);
+    shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
+    return seed;
+}
+
+static struct plan some_tiles(int mode) {
+    struct plan plan = tiles;
+    plan.mode = (enum mode)mode;
+    plan.devices = mode == MODE_SINGLE ? 1 : 2;
+    plan.optimizer = ls_optimizer_defaults(LS_ADAM);
+    return plan;
+}
+
+TEST(every_order_gives_the_right_bits) {
+    for (int mode = MODE_SINGLE; mode < MODES; mode++) {
+        int seed = red_seed(some_tiles(mode), NULL);
+        if (seed > 0) fail_msg("mode %d is wrong with the seed %d", mode, seed);
+    }
+    struct plan plan = some_tiles(MODE_DDP);
+    plan.streams = "threads";
+    expect_same(plan);
+}
+
+TEST(and_needs_each_wait) {
+    static const char *const names[] = {"gradients weighed", "values returned"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int seed = red_seed(some_tiles(MODE_SINGLE), names[i]);
+        if (seed == 0) fail_msg("without the wait for \"%s\" no order was wrong", names[i]);
+        print_message("without the wait for \"%s\": wrong with the seed %d\n", names[i], seed);
+    }
+}

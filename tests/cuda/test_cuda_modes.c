@@ -325,6 +325,31 @@ TEST(any_order_gives_the_same_bits) {
     expect_any_order(plan, 6);
 }
 
+/* On GPUs the update of an offloaded optimizer is the CPU's, whose bits are those of the GPU's. */
+TEST(offload_changes_no_bit) {
+    static const char *const orders[] = {NULL, "shuffle:1", "shuffle:2", "shuffle:3"};
+    struct plan several_tiles = mlp;
+    several_tiles.model = "mlp:300,300,10";
+    several_tiles.precision = LS_FP16;
+    for (int mode = MODE_SINGLE; mode < MODES; mode++) {
+        int devices = mode == MODE_SINGLE ? 1 : 2;
+        struct plan plan = make(several_tiles, (enum mode)mode, devices, devices);
+        plan.optimizer.clip_norm = 0.1;
+        struct outcome *expected = run(&plan);
+        expect_progress(&plan, expected);
+        plan.optimizer.offload = true;
+        for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+            plan.streams = orders[i];
+            struct outcome *outcomes = run(&plan);
+            expect_same_bits(&plan, expected, outcomes, "offload");
+            expect_same_on_all_ranks(&plan, outcomes);
+            assert_true(outcomes->bytes[LS_PHASE_OPTIMIZER] > 0);
+            release(outcomes);
+        }
+        release(expected);
+    }
+}
+
 TEST(any_order_gives_the_same_bits_of_batch_norm) {
     struct plan plan = convnet;
     plan.batch = 4;

@@ -265,6 +265,7 @@ TEST_IN(programs, everything_at_once) {
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 1 --precision fp16 --model mlp",
         "CUDA_ON_CPU_DEVICES=1 ddp_train --spawn 2 --debug-ranks --shard-state 2 --accumulate 2 --model mlp",
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --shard-state 3 --precision fp16 --model mlp",
+        "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --offload optimizer --precision fp16 --model mlp",
         "CUDA_ON_CPU_DEVICES=2 dp_train --output-device 1 --model mlp",
         "CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --debug-ranks --sync-bn --model convnet --no-evaluate",
         "CUDA_ON_CPU_DEVICES=2 dp_train --sync-bn --replicate nccl --model convnet --no-evaluate",

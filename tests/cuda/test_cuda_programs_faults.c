@@ -72,6 +72,8 @@ TEST_IN(programs, test_what_does_not_go_together) {
         {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2,
          "--cuda-graph does not go with --replicate nccl"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --single --cuda-graph --offload optimizer", 2,
+         "--cuda-graph does not go with --offload optimizer"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --replicate nccl", 2, "--single has no replicas"},
         {"CUDA_ON_CPU_DEVICES=0 dp_train --single --replicate nccl", 2, "--single has no replicas"},
     };

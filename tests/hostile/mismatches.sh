@@ -28,6 +28,7 @@ momentum|--optimizer=sgd|0.9 1e-7
 nesterov|--optimizer=sgd --momentum=0.5|-
 weight-decay|--optimizer=adamw|0 0.1 1e-9
 clip-norm||1 0.5 1e9
+offload||optimizer
 lr-scale||linear sqrt
 warmup-steps||1 2
 lr-schedule||cosine step

@@ -72,6 +72,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--device-kind cuda", 1, "no GPU can be used: "}, /* where tests run, there is none */
         {"--cuda-graph", 2, "--cuda-graph records the work of GPUs"},
         {"--device-memory 10x", 2, "'10x' is not a size"},
+        {"--offload gradients", 2, "--offload: 'gradients' is unknown"},
         {"--data random:abc", 2, "the seed is no number"},
         {"--data random:-1", 2, "the seed is no number"},
         {"--checkpoint-activations 0", 2,
@@ -102,6 +103,7 @@ TEST_IN(programs, test_devices_and_ranks) {
         {"ddp_train --spawn 2 --shard-state 3 --find-unused", 2, "--find-unused does not go with --shard-state 3"},
         {"ddp_train --spawn 2 --shard-state 4", 2, "--shard-state: 4 is out of range"},
         {"ddp_train --spawn 2 --shard-state 3 --prefetch-blocks 3", 2, "--prefetch-blocks: 3 is out of range"},
+        {"dp_train --devices 2 --device-kind meta --offload optimizer", 2, "--offload does not go with meta devices"},
         {"dp_train --replicate nccl", 2, "--replicate flat is for all"},
         {"dp_train --device-ids 0,,1", 2, "not a list of whole numbers"},
         {"dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among the devices"},

@@ -22,6 +22,7 @@ struct mode {
 static const struct mode modes[] = {
     {"dp_train --single", 1, false},
     {"dp_train --devices 2", 1, false},
+    {"dp_train --devices 2 --offload optimizer", 1, false},
     {"ddp_train", 1, false},
     {"ddp_train --spawn 2", 2, true},
     {"ddp_train --spawn 2 --shard-state 2", 2, true},

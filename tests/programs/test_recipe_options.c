@@ -98,7 +98,8 @@ static double announced(const char *line, const char *who, const char *phase) {
 
 /* All phases that moved bytes, on all devices, moved what was announced; and no other was. */
 static void expect_announced_bytes(const char *line, bool ranks) {
-    static const char *const phases[] = {"scatter", "replicate", "broadcast", "gather", "reduce", "all-reduce"};
+    static const char *const phases[] = {"scatter", "replicate",  "broadcast", "gather",
+                                         "reduce",  "all-reduce", "optimizer"};
     char command[512];
     size_t nbytes;
     snprintf(command, sizeof command, "%s --steps 22 --no-evaluate --summary %s", line, scratch_path("summary"));
@@ -132,6 +133,9 @@ TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("dp_train --device-ids 0,2,4,7 --batch-size 9", false); /* pieces of 3 3 3 0 */
     expect_announced_bytes("ddp_train --spawn 2 --model convnet --batch-size 8", true);
     expect_announced_bytes("ddp_train --spawn 2 --compress fp16", true);
+    expect_announced_bytes("dp_train --single --offload optimizer", false);
+    expect_announced_bytes("dp_train --devices 2 --offload optimizer", false);
+    expect_announced_bytes("ddp_train --spawn 2 --offload optimizer", true);
     expect_announced_bytes("ddp_train --spawn 2 --compress bf16 --accumulate 2 --model convnet --batch-size 8", true);
 }
 

@@ -99,6 +99,28 @@ TEST_IN(programs, test_shards) {
     }
 }
 
+/* One file, whether the host has its moments or the device, and of either by the other: the bits of one run. */
+TEST_IN(programs, test_offload) {
+    static const char *const lines[] = {
+        "dp_train --devices 2 --optimizer sgd --momentum 0.9 --model mlp:784,100,10 --no-evaluate",
+        "ddp_train --spawn 2 --precision fp16 --growth-interval 3 " SMALL,
+    };
+    static const char *const options[] = {"--quiet", "--quiet --offload optimizer"};
+    static program p;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        run(&p, lines[i], 6, "whole", options[0]);
+        for (int from = 0; from <= 1; from++) {
+            char resume[200];
+            run(&p, lines[i], 3, "half", options[from]);
+            snprintf(resume, sizeof resume, "%s --resume %s", options[1 - from], scratch_path("half"));
+            run(&p, lines[i], 6, "rest", resume);
+            if (!same_files(scratch_path("whole"), scratch_path("rest")))
+                fail_msg("%s: other bits, %s", lines[i], options[from]);
+            assert_null(strstr(p.err_text, "other than before"));
+        }
+    }
+}
+
 /* At an epoch's end, by --epochs, with the accuracy of every epoch. */
 TEST_IN(programs, test_epochs) {
     static const char *const line = "ddp_train --spawn 2 --model mlp:784,16,10 --batch-size 300 --lr-schedule step "

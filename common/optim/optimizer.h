@@ -60,7 +60,8 @@ ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls
 /* Enqueues one update of every range from its gradient, on the compute stream of the device: unscale, clip, update, and
  * what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are: what
  * unscaling and clipping multiply them by is one factor, which the update applies as it reads them. If the tensors are a
- * model's, ls_model_parameters_changed is to be called afterwards.
+ * model's, ls_model_parameters_changed is to be called afterwards. Offloaded, the call waits until the gradients have come
+ * down.
  *
  * Ranges for which skip[index] is true (NULL: none) are left out, as PyTorch leaves out parameters whose gradient is
  * None: no weight decay, no momentum, no count of the step. From the first such step on each range counts its own

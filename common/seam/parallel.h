@@ -12,8 +12,8 @@
  * What a mode's calls enqueue poisons a device if it fails (device.h), and the driver asks the devices behind each of
  * them; they return all other failures: a thread that does not come back, another rank, memory.
  *
- * All of it is enqueued on streams; nothing in a step waits for the host. (One exception: DDP's second step builds the
- * buckets.) */
+ * All of it is enqueued on streams; nothing in a step waits for the host. (Two exceptions: DDP's second step builds the
+ * buckets, and an offloaded optimizer waits for the gradients.) */
 #ifndef LS_SEAM_PARALLEL_H
 #define LS_SEAM_PARALLEL_H
 

@@ -26,7 +26,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "kernels/kernels.h"
 
 /* 256 KiB: copies near their full speed, and a gradient that is still in the core's cache when it is used. */
 #define LS_TILE_FLOATS ((size_t)64 << 10)
@@ -35,7 +34,8 @@
 struct ls_offload {
     ls_device *device;
     ls_stream *compute, *down, *up;
-    const ls_optimizer_options *options;
+    ls_update_op_fn update_op;
+    const void *rule;
     /* constant: where each tensor begins among all of them, in floats; in which tensor each tile begins */
     size_t *begins, *first_of_tile;
     size_t count, floats, tile_count;
@@ -90,7 +90,7 @@ static ls_status update_tile(ls_offload *o, const struct ls_update_tensor *list,
                                         .first = o->moments[0] ? o->moments[0] + piece.at : NULL,
                                         .second = o->moments[1] ? o->moments[1] + piece.at : NULL,
                                         .count = piece.count};
-        struct ls_op op = ls_update_op(o->options, &o->states[state_count > 1 ? piece.tensor : 0], &here);
+        struct ls_op op = o->update_op(o->rule, &o->states[state_count > 1 ? piece.tensor : 0], &here);
         ls_status status = ls_run_op(&op);
         if (status != LS_OK) return status;
         ls_copy(o->up, list[piece.tensor].parameter + piece.first, here.parameter, piece.count * sizeof(float));
@@ -191,7 +191,7 @@ static ls_status alloc_all(ls_offload *o, int moment_count) {
     return status;
 }
 
-ls_status ls_offload_create(ls_offload **out, ls_device *device, const ls_optimizer_options *options,
+ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn update_op, const void *rule,
                             const struct ls_update_tensor *list, size_t count, int moment_count) {
     *out = NULL;
     ls_offload *o = calloc(1, sizeof *o);
@@ -200,7 +200,8 @@ ls_status ls_offload_create(ls_offload **out, ls_device *device, const ls_optimi
     o->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     o->down = ls_device_stream(device, LS_STREAM_COPY);
     o->up = ls_device_stream(device, LS_STREAM_COMM);
-    o->options = options;
+    o->update_op = update_op;
+    o->rule = rule;
     o->count = count;
     ls_status status = lay_out(o, list);
     if (status == LS_OK) status = alloc_all(o, moment_count);

@@ -3,13 +3,25 @@
 #ifndef LS_OPTIM_OFFLOAD_H
 #define LS_OPTIM_OFFLOAD_H
 
-#include "common/optim/optimizer.h"
+#include "common/device/device.h"
+#include "kernels/kernels.h"
 
 typedef struct ls_offload ls_offload;
 
-/* For a list of tensors, of which it needs the counts, with `moment_count` moments each, zeros at first, for the rule that
- * `options`, which are borrowed until destroy, name. On failure *out is NULL. */
-ls_status ls_offload_create(ls_offload **out, ls_device *device, const ls_optimizer_options *options,
+/* What offloading takes and moves. */
+typedef struct ls_offload_report {
+    size_t host_nbytes;  /* of the host's memory */
+    size_t step_nbytes;  /* that a step of all tensors moves, down and up */
+    size_t moved_nbytes; /* that the last one moved: fewer where the update was left out */
+} ls_offload_report;
+
+/* Returns the operation that updates one tensor by a rule, wherever the memory is. */
+typedef struct ls_op (*ls_update_op_fn)(const void *rule, const struct ls_update_state *state,
+                                        const struct ls_update_tensor *tensor);
+
+/* For a list of tensors, of which it needs the counts, with `moment_count` moments each, zeros at first. `rule` is given to
+ * update_op, and borrowed until destroy. On failure *out is NULL. */
+ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn update_op, const void *rule,
                             const struct ls_update_tensor *list, size_t count, int moment_count);
 
 /* Host memory: one tensor's behind the other's, aligned as ls_aligned_floats says. NULL: the rule has no such moment. */
@@ -28,9 +40,5 @@ const ls_offload_report *ls_offload_report_of(const ls_offload *offload);
 
 /* After the device's work is done. NULL is a no-op. */
 void ls_offload_destroy(ls_offload *offload);
-
-/* The operation that updates one tensor by the rule of the options, wherever the memory is. (optimizer.c) */
-struct ls_op ls_update_op(const ls_optimizer_options *options, const struct ls_update_state *state,
-                          const struct ls_update_tensor *tensor);
 
 #endif

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/optim/offload.h"
 #include "kernels/kernels.h"
 
 struct ls_optimizer {
@@ -137,6 +136,26 @@ static ls_status list_gradients(ls_optimizer *optimizer) {
     return LS_OK;
 }
 
+static struct ls_sgd_rule sgd_rule(const ls_optimizer_options *o) {
+    return (struct ls_sgd_rule){(float)o->momentum, 0, (float)o->weight_decay, o->nesterov};
+}
+
+static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
+    return (struct ls_adam_rule){o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
+}
+
+static struct ls_op update_op(const void *options, const struct ls_update_state *state,
+                              const struct ls_update_tensor *t) {
+    const ls_optimizer_options *o = options;
+    struct ls_op op = {.id = o->kind == LS_SGD ? LS_OP_sgd : LS_OP_adam};
+    if (o->kind == LS_SGD)
+        op.arguments.sgd = (struct ls_sgd_arguments){sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count};
+    else
+        op.arguments.adam =
+            (struct ls_adam_arguments){adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count};
+    return op;
+}
+
 /* Device memory of an optimizer, in its category. */
 static ls_status alloc(const ls_optimizer *optimizer, size_t nbytes, const char *what, void *memory) {
     return ls_device_alloc(optimizer->device, LS_MEMORY_OPTIMIZER, nbytes, what, (void **)memory);
@@ -147,8 +166,8 @@ static ls_status alloc_moments(ls_optimizer *optimizer, size_t nbytes) {
     int needed = moments_needed(o);
     ls_status status = LS_OK;
     if (o->offload)
-        status = ls_offload_create(&optimizer->offload, optimizer->device, o, optimizer->list, optimizer->range_count,
-                                   needed);
+        status = ls_offload_create(&optimizer->offload, optimizer->device, update_op, o, optimizer->list,
+                                   optimizer->range_count, needed);
     for (int m = 0; status == LS_OK && m < needed; m++) {
         if (o->offload)
             optimizer->moments[m] = ls_offload_moment(optimizer->offload, m);
@@ -221,14 +240,6 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     return status;
 }
 
-static struct ls_sgd_rule sgd_rule(const ls_optimizer_options *o) {
-    return (struct ls_sgd_rule){(float)o->momentum, 0, (float)o->weight_decay, o->nesterov};
-}
-
-static struct ls_adam_rule adam_rule(const ls_optimizer_options *o) {
-    return (struct ls_adam_rule){o->beta1, o->beta2, o->epsilon, o->weight_decay, o->kind == LS_ADAMW};
-}
-
 static void update_all(ls_optimizer *optimizer) {
     const ls_optimizer_options *o = &optimizer->options;
     const struct ls_update_tensor *list = optimizer->device_list;
@@ -242,19 +253,8 @@ static void update_all(ls_optimizer *optimizer) {
     }
 }
 
-struct ls_op ls_update_op(const ls_optimizer_options *o, const struct ls_update_state *state,
-                          const struct ls_update_tensor *t) {
-    struct ls_op op = {.id = o->kind == LS_SGD ? LS_OP_sgd : LS_OP_adam};
-    if (o->kind == LS_SGD)
-        op.arguments.sgd = (struct ls_sgd_arguments){sgd_rule(o), state, t->parameter, t->gradient, t->first, t->count};
-    else
-        op.arguments.adam =
-            (struct ls_adam_arguments){adam_rule(o), state, t->parameter, t->gradient, t->first, t->second, t->count};
-    return op;
-}
-
 static void update_one(ls_optimizer *optimizer, size_t index) {
-    struct ls_op op = ls_update_op(&optimizer->options, &optimizer->states[index], &optimizer->list[index]);
+    struct ls_op op = update_op(&optimizer->options, &optimizer->states[index], &optimizer->list[index]);
     ls_enqueue(optimizer->compute, &op);
 }
 
@@ -295,22 +295,16 @@ static void weigh(ls_optimizer *optimizer) {
                        (float)optimizer->options.clip_norm);
 }
 
-static void begin_all(ls_optimizer *optimizer, const bool *skip) {
-    size_t count = ls_optimizer_state_count(optimizer);
-    for (size_t s = 0; s < count; s++) {
-        if (!optimizer->own_states || !skip || !skip[s]) begin(optimizer, s);
-    }
-}
-
 static ls_status update(ls_optimizer *optimizer, const bool *skip) {
-    begin_all(optimizer, skip);
-    if (optimizer->offload)
-        return ls_offload_update(optimizer->offload, optimizer->list, optimizer->states,
-                                 ls_optimizer_state_count(optimizer), skip);
-    if (!optimizer->own_states) update_all(optimizer);
-    for (size_t r = 0; r < optimizer->range_count && optimizer->own_states; r++) {
-        if (!skip || !skip[r]) update_one(optimizer, r);
+    size_t states = ls_optimizer_state_count(optimizer);
+    for (size_t s = 0; s < states; s++) {
+        if (skip && skip[s]) continue;
+        begin(optimizer, s);
+        if (optimizer->own_states && !optimizer->offload) update_one(optimizer, s);
     }
+    if (optimizer->offload)
+        return ls_offload_update(optimizer->offload, optimizer->list, optimizer->states, states, skip);
+    if (!optimizer->own_states) update_all(optimizer);
     return LS_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "common/comm/comm.h"
 #include "common/nn/model.h"
 #include "common/optim/grad_scaler.h"
+#include "common/optim/offload.h"
 
 typedef struct ls_optimizer ls_optimizer;
 
@@ -96,12 +97,7 @@ size_t ls_optimizer_state_count(const ls_optimizer *optimizer);
 ls_status ls_optimizer_read_states(const ls_optimizer *optimizer, struct ls_update_state *states);
 ls_status ls_optimizer_write_states(ls_optimizer *optimizer, const struct ls_update_state *states, size_t count);
 
-/* What offloading takes and moves; NULL: nothing is offloaded. */
-typedef struct ls_offload_report {
-    size_t host_nbytes;  /* of the host's memory */
-    size_t step_nbytes;  /* that a step of all ranges moves, down and up */
-    size_t moved_nbytes; /* that the last one moved: fewer where the update was left out */
-} ls_offload_report;
+/* NULL: nothing is offloaded. */
 const ls_offload_report *ls_optimizer_offload_report(const ls_optimizer *optimizer);
 
 void ls_optimizer_destroy(ls_optimizer *optimizer);

@@ -268,6 +268,13 @@ TEST_IN(scratch, other_traces_are_refused) {
     kernel(&r, "graph", "graph", 1, 1, 0, 0);
     expect_refusal(&r, "record without --cuda-graph");
     recorded_begin(&r);
+    step(&r, 1, 10);
+    struct ls_task down = ls_task_default(LS_TASK_COPY, "copy", COMPUTE);
+    down.phase = "optimizer";
+    down.to = LS_HOST_MEMORY;
+    (void)ls_trace_add_task(r.trace, &down);
+    expect_refusal(&r, "record without --offload");
+    recorded_begin(&r);
     (void)host(&r, "forward", 1);
     expect_refusal(&r, "no step with a kernel");
     recorded_begin(&r);

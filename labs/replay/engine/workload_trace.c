@@ -77,6 +77,16 @@ static ls_status check_about(const struct ls_trace_about *about) {
     return LS_OK;
 }
 
+/* The host computed the updates: it took the gradients down for that. */
+static bool is_offloaded(const ls_trace *trace) {
+    for (int t = 0; t < ls_trace_task_count(trace); t++) {
+        const struct ls_task *task = ls_trace_task(trace, t);
+        if (task->kind == LS_TASK_COPY && task->to == LS_HOST_MEMORY && strcmp(task->phase, "optimizer") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Gradients' averaging belongs to a mode, not to the network. */
 static bool is_of_the_network(const struct source *s, const struct ls_task *task) {
     if (task->kind != LS_TASK_KERNEL || task->step < 0 || !is_work_phase(task->phase)) return false;
@@ -124,6 +134,10 @@ static ls_status find_steps(struct source *s) {
                        "the trace's steps are CUDA graphs, of which it does not have the kernels: record "
                        "without --cuda-graph, and replay with it");
     if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel in it");
+    if (is_offloaded(s->trace))
+        return ls_fail(LS_ERR_INVALID,
+                       "the trace's updates were the host's, of which it does not have the kernels: record "
+                       "without --offload");
     s->whole = &s->steps[0];
     for (int i = 1; i < s->step_count; i++) {
         const struct step *step = &s->steps[i];

@@ -269,9 +269,9 @@ TEST_IN(scratch, other_traces_are_refused) {
     expect_refusal(&r, "record without --cuda-graph");
     recorded_begin(&r);
     step(&r, 1, 10);
-    struct ls_task down = ls_task_default(LS_TASK_COPY, "copy", COMPUTE);
+    const struct ls_lane copy = {.name = "copy", .kind = LS_LANE_COPY};
+    struct ls_task down = ls_task_default(LS_TASK_COPY, "copy", ls_trace_add_lane(r.trace, &copy));
     down.phase = "optimizer";
-    down.to = LS_HOST_MEMORY;
     (void)ls_trace_add_task(r.trace, &down);
     expect_refusal(&r, "record without --offload");
     recorded_begin(&r);

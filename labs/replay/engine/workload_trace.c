@@ -77,11 +77,11 @@ static ls_status check_about(const struct ls_trace_about *about) {
     return LS_OK;
 }
 
-/* The host computed the updates: it took the gradients down for that. */
+/* The host computed the updates: it took the gradients down for that, on the copy stream. */
 static bool is_offloaded(const ls_trace *trace) {
     for (int t = 0; t < ls_trace_task_count(trace); t++) {
         const struct ls_task *task = ls_trace_task(trace, t);
-        if (task->kind == LS_TASK_COPY && task->to == LS_HOST_MEMORY && strcmp(task->phase, "optimizer") == 0)
+        if (ls_trace_lane(trace, task->lane)->kind == LS_LANE_COPY && strcmp(task->phase, "optimizer") == 0)
             return true;
     }
     return false;

@@ -127,6 +127,8 @@ static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
         fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
     else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
         fprintf(file, "; a rank sends %d/%d of them", p->world_size - 1, p->world_size);
+    else if (phase == LS_PHASE_OPTIMIZER && ls_optimizer_group(p->optimizer))
+        fputs("; rank 0's share", file); /* padding lies in the last ranks' */
 }
 
 static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {

@@ -104,6 +104,7 @@ TEST_IN(programs, test_offload) {
     static const char *const lines[] = {
         "dp_train --devices 2 --optimizer sgd --momentum 0.9 --model mlp:784,100,10 --no-evaluate",
         "ddp_train --spawn 2 --precision fp16 --growth-interval 3 " SMALL,
+        "ddp_train --spawn 3 --shard-state 1 --bucket-cap-mb 0.01 " SMALL,
     };
     static const char *const options[] = {"--quiet", "--quiet --offload optimizer"};
     static program p;

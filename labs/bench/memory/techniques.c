@@ -10,6 +10,7 @@ const memory_technique memory_techniques[] = {
     {.name = "ZeRO-1", .option = "--shard-state=1", .shard_state = 1, .is_replayed = true},
     {.name = "ZeRO-2", .option = "--shard-state=2", .shard_state = 2, .is_replayed = true},
     {.name = "ZeRO-3", .option = "--shard-state=3", .shard_state = 3, .is_replayed = true},
+    {.name = "offload", .option = "--offload=optimizer"},
     {.name = NULL},
 };
 

@@ -22,12 +22,13 @@
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
 
-/* For the reducer: of a full bucket each rank gets the sum of its own slice, in place. */
+/* For the reducer: of a full bucket each rank gets the sum of its own slice, in place, on `stream`. The host is in phase
+ * REDUCE, until the reducer goes on with what it was at. */
 static ls_status reduce_scatter(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                 ls_dtype dtype) {
     struct sharded *s = context;
     (void)bucket;
-    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE); /* until the reducer goes on with what it was at */
+    ls_phase_enter(s->ddp.base.clocks, LS_PHASE_REDUCE);
     void *own = (char *)values + slice_begin(s, count) * ls_dtype_nbytes(dtype);
     return ls_comm_reduce_scatter(s->ddp.comm, stream, values, own, slice_of(s, count), dtype, LS_REDUCE_SUM);
 }
@@ -38,7 +39,8 @@ ls_status ddp_sharded_reduce(ls_parallel *p) {
     return ddp_reducer_finish(ddp_of(p)->reducer);
 }
 
-/* Every rank's slices to all, in place, behind the update and before the next forward. */
+/* Every rank's slices of the parameters to all ranks, in place, behind the update and before the next forward. Counts the
+ * buckets' bytes in phase GATHER. */
 static void gather(struct sharded *s) {
     struct ddp *ddp = &s->ddp;
     const ddp_reducer *r = ddp->reducer;
@@ -55,13 +57,23 @@ static void gather(struct sharded *s) {
     ls_stream_wait_event(ddp->compute, s->gathered);
 }
 
+/* The own ranges' update, but for what no rank has used, in phase OPTIMIZER; then, in phase GATHER, the others' new values. A
+ * failed update is the end: nothing is gathered. */
+static ls_status update_and_gather(struct sharded *s) {
+    struct ls_phase_clock *clock = s->ddp.base.clocks;
+    ls_phase_enter(clock, LS_PHASE_OPTIMIZER);
+    ls_status status = ls_parallel_update(&s->ddp.base, ddp_reducer_unused(s->ddp.reducer));
+    if (status != LS_OK) return status;
+    ls_phase_enter(clock, LS_PHASE_GATHER);
+    gather(s);
+    return LS_OK;
+}
+
 static ls_status apply(ls_parallel *p) {
     struct sharded *s = sharded_of(p);
-    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
-    ls_status status = ls_parallel_update(p, ddp_reducer_unused(s->ddp.reducer));
     s->adds = false;
-    ls_phase_enter(p->clocks, LS_PHASE_GATHER);
-    if (status == LS_OK && !s->units) gather(s); /* the next forward gathers units */
+    if (s->units) return ddp_apply(p); /* the next forward gathers units */
+    ls_status status = update_and_gather(s);
     if (status == LS_OK && s->ddp.compare_each_step) status = ddp_compare_state(&s->ddp, s->ddp.sync_bn != NULL);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
@@ -92,32 +104,35 @@ static ls_status find_parameters(struct sharded *s) {
     return LS_OK;
 }
 
-/* What of parameter p lies in the rank's slice of its bucket, perhaps nothing. */
+/* What of parameter p lies in the rank's slice of its bucket: which elements of the tensor; perhaps none, never padding. */
 static ls_optimizer_range find_own(const struct sharded *s, size_t p) {
     const ddp_reducer *r = s->ddp.reducer;
     const struct ls_tensor *tensor = ls_model_parameter(r->model, p);
     size_t bucket = r->bucket_of[p], floats = r->buckets[bucket].count;
-    size_t slice = slice_begin(s, floats), begin = slice, end = slice + slice_of(s, floats); /* in the bucket */
+    size_t begin = slice_begin(s, floats), end = begin + slice_of(s, floats);                /* in the bucket */
     size_t at = (size_t)(tensor->data - s->parameters[bucket]), behind = at + tensor->count; /* there, too */
-    ls_optimizer_range own = {.tensor = tensor};
     if (begin < at) begin = at;
     if (end > behind) end = behind;
-    if (begin >= end) return own;
-    own.first = begin - at;
-    own.count = end - begin;
-    if (s->units) own.values = ls_model_tensors(r->model)->parts[p].values;
-    if (s->shard) own.gradient = s->shard + s->turns[bucket].begin + (begin - slice);
-    return own;
+    if (begin >= end) return (ls_optimizer_range){.tensor = tensor};
+    return (ls_optimizer_range){.tensor = tensor, .first = begin - at, .count = end - begin};
+}
+
+/* Over as many ranges as there are parameters, for which `own` has room: range p is what the rank has of parameter p, where
+ * find_own and ddp_place_own say. The norm of the gradients is that of the ranks of options->shards together. */
+static ls_status create_over_own(struct sharded *s, ls_optimizer_range *own, const ddp_options *options) {
+    ls_parallel *p = &s->ddp.base;
+    size_t count = ls_model_parameter_count(p->model);
+    for (size_t i = 0; i < count; i++) {
+        own[i] = find_own(s, i);
+        ddp_place_own(s, i, &own[i]);
+    }
+    return ls_optimizer_create_of(&p->optimizer, p->devices[0], own, count, options->shards, &options->optimizer);
 }
 
 static ls_status create_optimizer(struct sharded *s, const ddp_options *options) {
-    ls_parallel *p = &s->ddp.base;
-    size_t count = ls_model_parameter_count(p->model);
-    ls_optimizer_range *own = calloc(count + 1, sizeof *own);
+    ls_optimizer_range *own = calloc(ls_model_parameter_count(s->ddp.base.model) + 1, sizeof *own);
     if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a rank's part of an optimizer");
-    for (size_t i = 0; i < count; i++) own[i] = find_own(s, i);
-    ls_status status =
-        ls_optimizer_create_of(&p->optimizer, p->devices[0], own, count, options->shards, &options->optimizer);
+    ls_status status = create_over_own(s, own, options);
     free(own);
     return status;
 }

@@ -184,6 +184,14 @@ ls_status ddp_alloc_shard(struct sharded *s) {
                            (void **)&s->shard);
 }
 
+void ddp_place_own(const struct sharded *s, size_t p, ls_optimizer_range *own) {
+    if (own->count == 0) return;
+    size_t bucket = s->ddp.reducer->bucket_of[p], slice = slice_begin(s, s->ddp.reducer->buckets[bucket].count);
+    size_t begin = (size_t)(own->tensor->data - s->parameters[bucket]) + own->first; /* in the bucket */
+    if (s->units) own->values = ls_model_tensors(s->ddp.base.model)->parts[p].values;
+    if (s->shard) own->gradient = s->shard + s->turns[bucket].begin + (begin - slice);
+}
+
 void ddp_free_shard(struct sharded *s) {
     ls_device_free(s->ddp.base.devices[0], s->shard);
     free(s->turns);

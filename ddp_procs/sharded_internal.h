@@ -43,6 +43,8 @@ ls_status ddp_sharded_reduce(ls_parallel *p);
 void ddp_shard_gradients(ddp_reducer_options *reducer);
 ls_status ddp_alloc_shard(struct sharded *s);
 void ddp_free_shard(struct sharded *s);
+/* Where the rank's part of parameter p lies, if it is not kept in the tensor and its gradient. */
+void ddp_place_own(const struct sharded *s, size_t p, ls_optimizer_range *own);
 ls_status ddp_sharded_forward_backward(ls_parallel *p);
 
 #endif

@@ -12,6 +12,13 @@
 static const int world_sizes[] = {1, 2, 3, 5, 8};
 #define WORLD_SIZES (sizeof world_sizes / sizeof *world_sizes)
 
+static void *ask(probe *p, size_t nbytes) {
+    void *zeros = calloc(1, nbytes);
+    if (zeros) return zeros;
+    probe_must(p, "memory", LS_ERR_NO_MEMORY);
+    abort(); /* it has ended the probe */
+}
+
 /* --- what a rank has ------------------------------------------------------------------------------------------------ */
 
 enum { MOST_PARTS = 16 };
@@ -51,9 +58,8 @@ static ls_status read_parts(crew_rank *c) {
 }
 
 static struct parts *open_parts(probe *p, const ls_network *network, int ranks, int prefetch) {
-    struct parts *parts = calloc(1, sizeof *parts);
+    struct parts *parts = ask(p, sizeof *parts);
     ls_comm_options beside = {.world_size = ranks, .timeout_s = CREW_TIMEOUT_S, .allreduce = "direct"};
-    if (!parts) probe_must(p, "memory", LS_ERR_NO_MEMORY);
     parts->network = network;
     parts->prefetch = prefetch;
     probe_must(p, "a group", ls_comm_create_threads(parts->beside, &beside));
@@ -102,8 +108,7 @@ static void set_passes(struct run *run) {
 }
 
 static struct run *open_run(probe *p, enum net net, int ranks, int prefetch, int every) {
-    struct run *run = calloc(1, sizeof *run);
-    if (!run) probe_must(p, "memory", LS_ERR_NO_MEMORY);
+    struct run *run = ask(p, sizeof *run);
     run->net = net;
     run->ranks = ranks;
     run->prefetch = prefetch;
@@ -326,10 +331,9 @@ static ls_status train(crew_rank *c) {
 }
 
 static void train_case(probe *p, enum net net, const struct training *wanted, const char *streams) {
-    struct training *t = malloc(sizeof *t);
+    struct training *t = ask(p, sizeof *t);
     ls_network *network = net_create(p, net);
     ls_comm_options beside = {.world_size = wanted->ranks, .timeout_s = CREW_TIMEOUT_S, .allreduce = "direct"};
-    if (!t) probe_must(p, "memory", LS_ERR_NO_MEMORY);
     *t = *wanted;
     t->network = network;
     t->seed = probe_draw(p, 1000000);
@@ -355,9 +359,8 @@ static void train_case(probe *p, enum net net, const struct training *wanted, co
 static void trained(probe *p) {
     for (size_t n = 0; n < WORLD_SIZES; n++)
         for (int prefetch = 0; prefetch <= DDP_MOST_PREFETCHED; prefetch++) {
-            struct training *t = calloc(1, sizeof *t);
+            struct training *t = ask(p, sizeof *t);
             char streams[40];
-            if (!t) probe_must(p, "memory", LS_ERR_NO_MEMORY);
             t->ranks = world_sizes[n];
             t->prefetch = t->every = prefetch;
             t->accumulate = 1 + (int)(n % 2);

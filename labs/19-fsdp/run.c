@@ -305,7 +305,10 @@ static void draw(probe *p, struct run *run, struct shared *shared) {
         probe_draw_floats(p, run->x[i], count);
         for (int r = 0; r < run->ranks; r++) probe_draw_floats(p, run->dy[i][r], MOST_ROWS * MOST_OUTPUTS);
         shared->x[i] = malloc(sizeof run->x[i]);
-        if (!shared->x[i]) probe_must(p, "memory", LS_ERR_NO_MEMORY);
+        if (!shared->x[i]) {
+            probe_must(p, "memory", LS_ERR_NO_MEMORY);
+            return;
+        }
         if (run->precision == LS_FP32) memcpy(shared->x[i], run->x[i], sizeof run->x[i]);
         if (run->precision != LS_FP32) ls_cast_now(run->precision, shared->x[i], run->x[i], count);
     }

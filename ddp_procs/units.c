@@ -63,9 +63,9 @@ uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
 
 /* A block's unit, from all ranks' slices. Its copy in half precision is one of other values from now on. */
 static void gather(ddp_units *u, int block) {
-    struct buffer *buffer = &u->buffers[block % u->buffer_count];
-    size_t floats = slice_floats(u, block);
     const float *slice = u->slices + slice_begin(u, block);
+    size_t floats = slice_floats(u, block);
+    struct buffer *buffer = &u->buffers[block % u->buffer_count];
     ls_stream_wait_event(u->comm_stream, u->updated);
     ls_stream_wait_event(u->comm_stream, buffer->left);
     ls_device_fail(u->device, ls_comm_all_gather(u->comm, u->comm_stream, slice, buffer->values, floats, LS_FP32));

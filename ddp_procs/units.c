@@ -61,10 +61,11 @@ uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
 
 /* --- passes --------------------------------------------------------------------------------------------------------- */
 
+/* A block's unit, from all ranks' slices. Its copy in half precision is one of other values from now on. */
 static void gather(ddp_units *u, int block) {
-    struct buffer *buffer = &u->buffers[block % u->buffer_count];
-    size_t floats = slice_floats(u, block);
     const float *slice = u->slices + slice_begin(u, block);
+    size_t floats = slice_floats(u, block);
+    struct buffer *buffer = &u->buffers[block % u->buffer_count];
     ls_stream_wait_event(u->comm_stream, u->updated);
     ls_stream_wait_event(u->comm_stream, buffer->left);
     ls_device_fail(u->device, ls_comm_all_gather(u->comm, u->comm_stream, slice, buffer->values, floats, LS_FP32));
@@ -72,34 +73,41 @@ static void gather(ddp_units *u, int block) {
     ls_parameters_block_changed(u->parameters, block);
 }
 
+/* In this order. Bytes and time of an evaluation are no step's. */
+static void gather_units(ddp_units *u, const int *blocks, int count) {
+    ls_phase before = u->clock->phase;
+    bool in_step = before != LS_PHASE_OTHER;
+    if (in_step) ls_phase_enter(u->clock, LS_PHASE_GATHER);
+    for (int i = 0; i < count; i++) {
+        gather(u, blocks[i]);
+        if (in_step) u->clock->bytes[LS_PHASE_GATHER] += unit_floats(u, blocks[i]) * sizeof(float);
+    }
+    if (in_step) ls_phase_enter(u->clock, before);
+}
+
 /* Units gathered before the slices were written are those of an earlier step. An evaluation is no part of any; a step that
  * follows one gathers what every other does. */
-static void notice_update(ddp_units *u, bool in_step) {
-    bool is_updated = u->version != u->parameters->version;
+static void notice_update(ddp_units *u) {
+    bool is_updated = u->version != u->parameters->version, in_step = u->clock->phase != LS_PHASE_OTHER;
     if (is_updated) ls_event_record(u->updated, u->compute);
     if (is_updated || (in_step && !u->was_in_step)) forget(u, u->held);
     u->version = u->parameters->version;
     u->was_in_step = in_step;
 }
 
+/* A pass begins to compute a block. */
 static void enter(void *context, int block, bool backward) {
     ddp_units *u = context;
     int chosen[MOST_BUFFERS];
-    ls_phase before = u->clock->phase;
-    bool in_step = before != LS_PHASE_OTHER;
     (void)backward;
-    notice_update(u, in_step);
+    notice_update(u);
     if (u->at >= u->visit_count || u->visits[u->at] != block) u->at = 0; /* an evaluation has no backward */
     int count = choose(u, u->at++, u->held, chosen);
-    if (in_step) ls_phase_enter(u->clock, LS_PHASE_GATHER);
-    for (int i = 0; i < count; i++) {
-        gather(u, chosen[i]);
-        if (in_step) u->clock->bytes[LS_PHASE_GATHER] += unit_floats(u, chosen[i]) * sizeof(float);
-    }
-    if (in_step) ls_phase_enter(u->clock, before);
+    gather_units(u, chosen, count);
     ls_stream_wait_event(u->compute, u->buffers[block % u->buffer_count].gathered);
 }
 
+/* What it computes of a block has been enqueued. */
 static void leave(void *context, int block, bool backward) {
     ddp_units *u = context;
     (void)backward;

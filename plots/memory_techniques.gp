@@ -1,7 +1,8 @@
 # What a device holds under each technique that saves memory, by category, a bar a technique, from the CSV that
 # `make bench-memory` writes:
 #     gnuplot -c plots/memory_techniques.gp build/results/memory.csv build/results
-# writes build/results/memory_techniques.png and .svg. A panel a network, with its greatest number of devices.
+# writes build/results/memory_techniques.png and .svg. A panel a network, with the greatest number of devices, and the techniques
+# that have a row there.
 
 csv    = ARGC >= 1 ? ARG1 : "build/results/memory.csv"
 folder = ARGC >= 2 ? ARG2 : "build/results"
@@ -27,7 +28,7 @@ place(list, text) = sum [i = 1:words(list)] (word(list, i) eq text ? i : 0)
 networks = ""; techniques = ""; n_most = 0; node = ""; used = ""
 note(network, technique, n) = ( \
     networks = has(networks, network) ? networks : networks . " " . network, \
-    techniques = has(techniques, technique) ? techniques : techniques . " " . technique, \
+    techniques = n > n_most ? technique : n < n_most || has(techniques, technique) ? techniques : techniques . " " . technique, \
     n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("node") ne "" ? stringcolumn("node") : node, 0)
 set table $ignored
 plot csv using (note(stringcolumn("model"), joined(stringcolumn("technique")), column("n"))):(0) with table

@@ -100,7 +100,8 @@ struct ls_comm {
     ls_window windows[LS_WINDOWS_MAX];
     _Atomic int window_count;
     /* any thread */
-    _Atomic int failure; /* the first failure's ls_status */
+    _Atomic int failure;      /* the first failure's ls_status */
+    atomic_bool has_reported; /* an operation of this rank has said why the group is broken */
     _Atomic uint64_t operations, sent_messages, sent_bytes, received_messages, received_bytes;
 };
 

@@ -70,6 +70,7 @@ static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     const char *at = what ? ls_announcement_text(comm, text, what, true) : "", *colon = what ? ": " : "";
     ls_status status = ls_comm_is_broken(comm) ? (ls_status)comm->broken->status : LS_ERR_PEER;
     remember(comm, status);
+    if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued behind the first */
     if (!ls_comm_is_broken(comm))
         return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
     return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
@@ -95,6 +96,7 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     va_end(arguments);
     if (!tell_peers(comm, status, reason) && !is_known_reason(comm, reason)) return report_broken(comm, what);
     remember(comm, status);
+    atomic_store(&comm->has_reported, true);
     return ls_fail(status, "%s", reason);
 }
 

@@ -48,10 +48,14 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
     CHECK(says(rank, culprit));
     CHECK(says(rank, "all_reduce (sum) of 100000 fp32 elements (operation ") && says(rank, "400000 bytes"));
-    /* and from now on nothing works any more, at once */
+    /* and from now on nothing works any more, at once, and the reason has been said */
     (void)ls_device_synchronize(rank->device);
+    char again[200];
+    ls_log_sink before = ls_log_capture(again, sizeof again);
     begin_us = ls_now_us();
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == result);
+    ls_log_restore(before);
+    CHECK(again[0] == '\0');
     void *none;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, 64, &none) == result);
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);

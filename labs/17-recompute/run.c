@@ -182,7 +182,7 @@ static ls_status run_rank(crew_rank *c) {
     if (status == LS_OK && run->syncs) status = ls_model_sync_batchnorm(model, c->comm);
     if (status == LS_OK) {
         ls_model_on_grad_ready(model, grad_ready, &listener);
-        if (run->listens) model->hooks.enter = enter;
+        if (run->listens) ls_model_on_blocks(model, enter, NULL, &listener);
         seen->output_count = ls_model_outputs(model);
     }
     for (; status == LS_OK && listener.step < run->steps; listener.step++) {

@@ -6,6 +6,7 @@
 #include "tests/base/golden.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
+#include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
 /* Parameters that no number of ranks divides; of the last bias's 7 elements most ranks own none. */
@@ -20,40 +21,14 @@ static struct plan make(struct plan plan, enum mode mode, int ranks) {
     return plan;
 }
 
-static struct outcome *run(const struct plan *plan) {
-    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
-    assert_non_null(outcomes);
-    run_plan(plan, outcomes, NULL);
-    for (int r = 0; r < plan_ranks(plan); r++) {
-        const struct outcome *o = &outcomes[r];
-        if (o->status != LS_OK)
-            fail_msg("mode %d, rank %d: %s (%s)", (int)plan->mode, r, ls_status_text(o->status), o->message);
-        assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
-    }
-    assert_true(outcomes->weights[0] != outcomes->weights[plan->steps - 1]);
-    return outcomes;
-}
-
-static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
-
-/* The mode's weights, losses and scales are DDP's. */
 static void expect_ddps(struct plan model, enum mode mode, int ranks) {
     struct plan plan = make(model, MODE_DDP, ranks);
-    struct outcome *ddp = run(&plan);
+    struct outcome *ddp = outcomes_run(&plan);
     plan.mode = mode;
-    struct outcome *shards = run(&plan);
-    int step = first_difference(ddp, shards, plan.steps);
-    if (step >= 0)
-        fail_msg("mode %d, %s, %d ranks, rule %d, dtype %d: other weights after step %d", (int)mode, plan.model, ranks,
-                 (int)plan.optimizer.kind, (int)plan.precision, step + 1);
-    for (int r = 0; r < ranks; r++) {
-        assert_memory_equal(ddp[r].state, shards[r].state, sizeof ddp[r].state);
-        assert_memory_equal(ddp[r].losses, shards[r].losses, sizeof ddp[r].losses);
-        assert_memory_equal(ddp[r].scales, shards[r].scales, sizeof ddp[r].scales);
-        assert_int_equal(ddp[r].skipped, shards[r].skipped);
-    }
-    release(ddp);
-    release(shards);
+    struct outcome *shards = outcomes_run(&plan);
+    outcomes_expect_equal(&plan, ddp, shards);
+    outcomes_free(ddp);
+    outcomes_free(shards);
 }
 
 static void expect_both(struct plan plan, int ranks) {
@@ -87,9 +62,9 @@ TEST(every_rule_has_the_bits_of_distributed_data_parallel) {
 }
 
 static void expect_some_left_out(struct plan plan) {
-    struct outcome *outcomes = run(&plan);
+    struct outcome *outcomes = outcomes_run(&plan);
     assert_true(outcomes->skipped > 0 && outcomes->skipped < (int64_t)plan.steps);
-    release(outcomes);
+    outcomes_free(outcomes);
 }
 
 TEST(so_has_every_precision) {
@@ -166,29 +141,17 @@ TEST(buffers_are_not_written_too_early) {
             plan.bucket_cap_mb = 1e-6;
             plan.compare_each_step = false;
             plan.accumulate = k;
-            struct outcome *expected = run(&plan);
+            struct outcome *expected = outcomes_run(&plan);
             struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
             run_seeds(&plan, SEEDS, NULL, outcomes);
             assert_int_equal(first_red_seed(&plan, SEEDS, outcomes, expected, true), 0);
             shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
-            release(expected);
+            outcomes_free(expected);
         }
     ls_network_destroy(network);
 }
 
 /* --- what is the same but for rounding ------------------------------------------------------------------------------ */
-
-static void expect_losses_near(const struct plan *plan, const struct plan *other, double tolerance) {
-    struct outcome *wanted = run(other), *found = run(plan);
-    for (size_t k = 0; k < plan->steps; k++) {
-        double expected = global_loss(other, wanted, k), loss = global_loss(plan, found, k);
-        if (!(fabs(loss - expected) <= tolerance * expected))
-            fail_msg("mode %d, %d ranks: loss %zu is %.9g, not %.9g", (int)plan->mode, plan->devices, k + 1, loss,
-                     expected);
-    }
-    release(wanted);
-    release(found);
-}
 
 /* Stage 1 adds micro-batches before ranks, as DDP does; stage 2 after them. */
 TEST(micro_batches) {
@@ -201,7 +164,7 @@ TEST(micro_batches) {
             plan.optimizer = momentum();
             ddp = plan;
             ddp.mode = MODE_DDP;
-            expect_losses_near(&plan, &ddp, 1e-5);
+            outcomes_expect_losses(&plan, &ddp, 1e-5);
         }
 }
 
@@ -215,7 +178,7 @@ TEST(the_norm_is_clipped_over_all_ranks) {
             plan = make(plan, (enum mode)mode, ranks);
             ddp = plan;
             ddp.mode = MODE_DDP;
-            expect_losses_near(&plan, &ddp, 1e-6);
+            outcomes_expect_losses(&plan, &ddp, 1e-6);
         }
 }
 
@@ -226,7 +189,7 @@ TEST(losses_are_pytorchs) {
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             struct plan plan = {.model = "mlp", .batch = 64, .steps = 12, .strided = true, .seed = 7};
             plan = make(plan, (enum mode)mode, ranks);
-            struct outcome *outcomes = run(&plan);
+            struct outcome *outcomes = outcomes_run(&plan);
             const cJSON *losses =
                 cJSON_GetObjectItem(cJSON_GetObjectItem(golden, ranks == 2 ? "W2" : "W4"), "loss_per_step");
             assert_int_equal(cJSON_GetArraySize(losses), plan.steps);
@@ -236,7 +199,7 @@ TEST(losses_are_pytorchs) {
                 if (!(fabs(loss - expected) <= 1e-5))
                     fail_msg("mode %d, %d ranks: loss %zu is %.9g, PyTorch's %.9g", mode, ranks, k + 1, loss, expected);
             }
-            release(outcomes);
+            outcomes_free(outcomes);
         }
     cJSON_Delete(golden);
 }

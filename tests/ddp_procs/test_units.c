@@ -5,6 +5,7 @@
 #include "ddp_procs/units.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
+#include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
 /* More blocks than buffers; parameters that no number of ranks divides. */
@@ -18,42 +19,16 @@ static struct plan make(struct plan plan, enum mode mode, int ranks) {
     return plan;
 }
 
-static struct outcome *run(const struct plan *plan) {
-    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
-    assert_non_null(outcomes);
-    run_plan(plan, outcomes, NULL);
-    for (int r = 0; r < plan_ranks(plan); r++) {
-        const struct outcome *o = &outcomes[r];
-        if (o->status != LS_OK) fail_msg("rank %d: %s (%s)", r, ls_status_text(o->status), o->message);
-        assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
-    }
-    assert_true(outcomes->weights[0] != outcomes->weights[plan->steps - 1]);
-    return outcomes;
-}
-
-static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
-
-/* Weights, buffers, losses and scales. */
 static void expect_ddps(struct plan model, int ranks, int first_prefetch, int end_prefetch) {
     struct plan plan = make(model, MODE_DDP, ranks);
-    struct outcome *ddp = run(&plan);
+    struct outcome *ddp = outcomes_run(&plan);
     plan.mode = MODE_ZERO3;
     for (plan.prefetch = first_prefetch; plan.prefetch < end_prefetch; plan.prefetch++) {
-        struct outcome *units = run(&plan);
-        int step = first_difference(ddp, units, plan.steps);
-        if (step >= 0)
-            fail_msg("%s, %d ranks, rule %d, dtype %d, %d prefetched: other weights after step %d", plan.model, ranks,
-                     (int)plan.optimizer.kind, (int)plan.precision, plan.prefetch, step + 1);
-        for (int r = 0; r < ranks; r++) {
-            assert_memory_equal(ddp[r].state, units[r].state, sizeof ddp[r].state);
-            assert_memory_equal(ddp[r].losses, units[r].losses, sizeof ddp[r].losses);
-            assert_memory_equal(ddp[r].scales, units[r].scales, sizeof ddp[r].scales);
-            assert_int_equal(ddp[r].batches_tracked, units[r].batches_tracked);
-            assert_int_equal(ddp[r].skipped, units[r].skipped);
-        }
-        release(units);
+        struct outcome *units = outcomes_run(&plan);
+        outcomes_expect_equal(&plan, ddp, units);
+        outcomes_free(units);
     }
-    release(ddp);
+    outcomes_free(ddp);
 }
 
 static void expect_ddps_bits(struct plan plan, int ranks) { expect_ddps(plan, ranks, 0, DDP_MOST_PREFETCHED + 1); }
@@ -134,17 +109,10 @@ TEST(layers_may_share_a_parameter) {
     ls_network_destroy(network);
 }
 
-static void expect_losses_near(const struct plan *plan, double tolerance) {
+static void expect_ddps_losses(const struct plan *plan, double tolerance) {
     struct plan ddp = *plan;
     ddp.mode = MODE_DDP;
-    struct outcome *wanted = run(&ddp), *found = run(plan);
-    for (size_t k = 0; k < plan->steps; k++) {
-        double expected = global_loss(&ddp, wanted, k), loss = global_loss(plan, found, k);
-        if (!(fabs(loss - expected) <= tolerance * expected))
-            fail_msg("%d ranks: loss %zu is %.9g, not %.9g", plan->devices, k + 1, loss, expected);
-    }
-    release(wanted);
-    release(found);
+    outcomes_expect_losses(plan, &ddp, tolerance);
 }
 
 /* Ranks are added before micro-batches; the norm is added up rank by rank. */
@@ -155,10 +123,10 @@ TEST(losses_are_near_where_the_order_is_another) {
             plan.optimizer = momentum();
             plan.prefetch = prefetch;
             plan.accumulate = 2 + prefetch;
-            expect_losses_near(&plan, 1e-5);
+            expect_ddps_losses(&plan, 1e-5);
             plan.accumulate = 0;
             plan.optimizer.clip_norm = 0.05;
-            expect_losses_near(&plan, 1e-6);
+            expect_ddps_losses(&plan, 1e-6);
         }
 }
 
@@ -172,11 +140,11 @@ TEST(every_order_of_the_streams_is_right) {
         plan.every = every;
         plan.prefetch = every;
         plan.precision = LS_FP16;
-        struct outcome *expected = run(&plan);
+        struct outcome *expected = outcomes_run(&plan);
         struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
         run_seeds(&plan, SEEDS, NULL, outcomes);
         assert_int_equal(first_red_seed(&plan, SEEDS, outcomes, expected, true), 0);
         shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
-        release(expected);
+        outcomes_free(expected);
     }
 }

@@ -8,6 +8,7 @@
 #include "dp_threads/dp.h"
 #include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
+#include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -34,21 +35,6 @@ static struct plan make(struct plan plan, size_t way) {
     return plan;
 }
 
-static struct outcome *run(const struct plan *plan) {
-    struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
-    assert_non_null(outcomes);
-    run_plan(plan, outcomes, NULL);
-    for (int r = 0; r < plan_ranks(plan); r++) {
-        const struct outcome *o = &outcomes[r];
-        if (o->status != LS_OK) fail_msg("rank %d: %s (%s)", r, ls_status_text(o->status), o->message);
-        assert_int_equal(first_difference(outcomes, o, plan->steps), -1);
-        assert_memory_equal(outcomes->scales, o->scales, sizeof o->scales);
-    }
-    return outcomes;
-}
-
-static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
-
 /* --- the scale ---------------------------------------------------------------------------------------------------- */
 
 /* Gradients are scaled and unscaled exactly, also while the scale grows; that takes one scale for all micro-batches of
@@ -58,17 +44,17 @@ TEST(a_power_of_two_changes_no_bits) {
         for (int k = 1; k <= 3; k += 2) {
             struct plan plan = make(small, way);
             plan.accumulate = k;
-            struct outcome *without = run(&plan);
+            struct outcome *without = outcomes_run(&plan);
             plan.optimizer.scaler.enabled = true;
             plan.optimizer.scaler.growth_interval = 1;
-            struct outcome *with = run(&plan);
+            struct outcome *with = outcomes_run(&plan);
             const float scales[] = {2 * 65536, 4 * 65536, 8 * 65536, 16 * 65536};
             assert_int_equal(first_difference(without, with, plan.steps), -1);
             assert_memory_equal(with->scales, scales, sizeof scales);
             for (size_t i = 0; i < plan.steps; i++) assert_true(with->losses[i] == without->losses[i]);
             assert_int_equal(with->skipped, 0);
-            release(with);
-            release(without);
+            outcomes_free(with);
+            outcomes_free(without);
         }
     }
 }
@@ -226,7 +212,7 @@ TEST(a_scale_that_is_too_large_comes_down) {
         plan.steps = 40;
         plan.samples = 96; /* whole batches */
         plan.optimizer.scaler.init_scale = 0x1p40;
-        struct outcome *o = run(&plan);
+        struct outcome *o = outcomes_run(&plan);
         float scale = 0x1p40f;
         int64_t skipped = 0, last = 0;
         for (size_t k = 0; k < plan.steps; k++) {
@@ -239,7 +225,7 @@ TEST(a_scale_that_is_too_large_comes_down) {
         }
         assert_in_range(skipped, 15, 30); /* it must come below 2^16 x 24 or so */
         assert_true(skipped == o->skipped && last < 35);
-        release(o);
+        outcomes_free(o);
     }
 }
 
@@ -267,24 +253,24 @@ static void expect_losses_near(const struct plan *plan, const struct outcome *ex
 /* On the digits; DataParallel's and DistributedDataParallel's fp32 losses are the same (test_invariants). */
 static void expect_to_follow_fp32(struct plan model) {
     struct plan plan = make(model, 0);
-    struct outcome *single = run(&plan);
+    struct outcome *single = outcomes_run(&plan);
     plan = make(model, 1);
-    struct outcome *dp = run(&plan);
+    struct outcome *dp = outcomes_run(&plan);
     for (ls_dtype precision = LS_FP16; precision <= LS_BF16; precision++) {
         struct outcome *modes[3];
         for (size_t m = 0; m < 3; m++) {
             plan = make(model, m == 2 ? 3 : m);
             plan.precision = precision;
-            modes[m] = run(&plan);
+            modes[m] = outcomes_run(&plan);
             expect_losses_near(&plan, m == 0 ? single : dp, modes[m]);
             assert_int_equal(modes[m]->skipped, 0);
         }
         /* invariant 2; in fp16 a gradient times W may be rounded otherwise, below 2^-14 */
         if (precision == LS_BF16) assert_int_equal(first_difference(modes[1], modes[2], plan.steps), -1);
-        for (size_t m = 0; m < 3; m++) release(modes[m]);
+        for (size_t m = 0; m < 3; m++) outcomes_free(modes[m]);
     }
-    release(single);
-    release(dp);
+    outcomes_free(single);
+    outcomes_free(dp);
 }
 
 TEST(the_mlp_in_half_follows_fp32) { expect_to_follow_fp32((struct plan){.model = "mlp", .batch = 64, .steps = 20}); }
@@ -344,18 +330,18 @@ static int red_seed(size_t way) {
     plan.compare_each_step = false; /* the ranks wait for nobody */
     plan.optimizer.scaler.growth_interval = 1;
     plan.optimizer.scaler.init_scale = 1024;
-    struct outcome *expected = run(&plan);
+    struct outcome *expected = outcomes_run(&plan);
     assert_true(expected->skipped == 0 && expected->scales[plan.steps - 1] == ldexpf(1024, (int)plan.steps));
     plan.streams = "threads";
-    struct outcome *threads = run(&plan);
+    struct outcome *threads = outcomes_run(&plan);
     assert_int_equal(first_difference(expected, threads, plan.steps), -1);
-    release(threads);
+    outcomes_free(threads);
     struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     run_seeds(&plan, SEEDS, NULL, outcomes);
     int seed = first_red_seed(&plan, SEEDS, outcomes, expected, true);
     shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
-    release(expected);
+    outcomes_free(expected);
     return seed;
 }
 

@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "common/trace/chrome.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "labs/bench/shared/child.h"
+#include "labs/bench/shared/command.h"
 #include "labs/replay/engine/account.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
@@ -227,6 +227,21 @@ TEST_IN(scratch, test_a_small_bench_in_virtual_time) {
     assert_true(step.step_ms == model.virtual_rows[2].step_ms && step.busy == model.virtual_rows[2].busy);
     expect_exposed(trace, step.exposed_ms);
     ls_trace_destroy(trace);
+}
+
+/* Nothing is run that lacks a word of the command. */
+TEST_IN(scratch, test_a_command_without_room) {
+    static bench_command command;
+    for (int way = 0; way < 2; way++) {
+        assert_int_equal(bench_command_begin(&command, "hello"), LS_OK);
+        for (int word = 1; word < BENCH_COMMAND_WORDS; word++) bench_command_add(&command, "--word=%d", word);
+        assert_string_equal(command.argv[BENCH_COMMAND_WORDS - 1], "--word=63");
+        assert_null(command.argv[BENCH_COMMAND_WORDS]);
+        if (way) assert_int_equal(bench_command_begin(&command, "hello"), LS_OK);
+        bench_command_add(&command, "%*d", way ? BENCH_COMMAND_CAPACITY : 1, 7);
+        assert_int_equal(bench_command_run(&command, 10, &output), LS_ERR_INVALID);
+        scratch_expect_error("hello has more than 64 words or 16384 bytes", NULL);
+    }
 }
 
 TEST_IN(scratch, test_a_model_that_does_not_exist) {

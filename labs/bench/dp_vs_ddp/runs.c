@@ -12,7 +12,6 @@
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +19,8 @@
 
 #include "common/base/log.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
-#include "labs/bench/shared/child.h"
+#include "labs/bench/shared/command.h"
 #include "labs/replay/record/record.h"
-
-enum { ARGUMENTS_MAX = 24, ARGUMENT_CAPACITY = 192 };
 
 const char *bench_mode_name(bench_mode mode) {
     static const char *const names[] = {"single", "DP", "DDP"};
@@ -78,71 +75,50 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
 
-struct command {
-    int count;
-    char texts[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
-    char *argv[ARGUMENTS_MAX + 1];
-    char program[BENCH_PATH_CAPACITY], trace[BENCH_PATH_CAPACITY + 8];
-};
-
-static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
-static void add(struct command *command, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command->texts[command->count], ARGUMENT_CAPACITY, format, arguments);
-    va_end(arguments);
-    command->argv[command->count + 1] = command->texts[command->count];
-    command->argv[++command->count + 1] = NULL;
-}
-
 /* Each GPU in turn, and again from the first where there are more devices than GPUs, as ddp_train's ranks take them. */
-static void add_shared_gpus(struct command *command, int devices, int gpus) {
-    char ids[ARGUMENT_CAPACITY - 16] = "";
+static void add_shared_gpus(bench_command *command, int devices, int gpus) {
+    char ids[176] = "";
     size_t length = 0;
     for (int i = 0; i < devices && length < sizeof ids; i++) {
         length += (size_t)snprintf(ids + length, sizeof ids - length, i ? ",%d" : "%d", i % gpus);
     }
-    add(command, "--device-ids=%s", ids);
+    bench_command_add(command, "--device-ids=%s", ids);
 }
 
-static ls_status build_command(struct command *command, const bench_run *run, const bench_plan *plan,
+static ls_status build_command(bench_command *command, const bench_run *run, const bench_plan *plan,
                                const bench_settings *settings) {
-    command->count = 0;
-    command->argv[0] = command->program;
-    ls_status status = bench_find_program(command->program, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
-    if (run->mode == BENCH_SINGLE) add(command, "--single");
+    ls_status status = bench_command_begin(command, run->mode == BENCH_DDP ? "ddp_train" : "dp_train");
+    if (run->mode == BENCH_SINGLE) bench_command_add(command, "--single");
     if (run->mode == BENCH_DP && settings->gpus) add_shared_gpus(command, run->n, settings->processors);
-    if (run->mode == BENCH_DP && !settings->gpus) add(command, "--devices=%d", run->n);
+    if (run->mode == BENCH_DP && !settings->gpus) bench_command_add(command, "--devices=%d", run->n);
     if (run->mode == BENCH_DDP) {
-        add(command, "--spawn=%d", run->n);
-        add(command, "--shard=contiguous");
+        bench_command_add(command, "--spawn=%d", run->n);
+        bench_command_add(command, "--shard=contiguous");
     }
-    add(command, "--device-kind=%s", settings->device);
-    add(command, "--model=%s", plan->model);
-    add(command, "--data=%s", plan->data);
-    for (int i = 0; plan->recipe[i]; i++) add(command, "%s", plan->recipe[i]);
-    add(command, "--batch-size=%lld", (long long)run->batch);
-    add(command, "--drop-last");
-    add(command, "--steps=%d", plan->steps);
-    add(command, "--no-evaluate");
-    add(command, "--quiet");
-    add(command, "--summary=-");
-    if (run->host_lock_us > 0) add(command, "--host-lock=%g", run->host_lock_us);
+    bench_command_add(command, "--device-kind=%s", settings->device);
+    bench_command_add(command, "--model=%s", plan->model);
+    bench_command_add(command, "--data=%s", plan->data);
+    for (int i = 0; plan->recipe[i]; i++) bench_command_add(command, "%s", plan->recipe[i]);
+    bench_command_add(command, "--batch-size=%lld", (long long)run->batch);
+    bench_command_add(command, "--drop-last");
+    bench_command_add(command, "--steps=%d", plan->steps);
+    bench_command_add(command, "--no-evaluate");
+    bench_command_add(command, "--quiet");
+    bench_command_add(command, "--summary=-");
+    if (run->host_lock_us > 0) bench_command_add(command, "--host-lock=%g", run->host_lock_us);
     if (run->trace) {
-        add(command, "--virtual-time");
-        snprintf(command->trace, sizeof command->trace, "--trace=%s", run->trace);
-        command->argv[++command->count] = command->trace;
-        command->argv[command->count + 1] = NULL;
+        bench_command_add(command, "--virtual-time");
+        bench_command_add(command, "--trace=%s", run->trace);
     }
     return status;
 }
 
 ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settings *settings) {
-    struct command *command = malloc(sizeof *command);
+    bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = command && output ? build_command(command, run, plan, settings)
                                          : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
-    if (status == LS_OK) status = bench_child_run(command->argv, settings->timeout_s, output);
+    if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = bench_read_summary(run, bench_last_line(output->out));
     free(command);
     free(output);

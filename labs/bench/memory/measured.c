@@ -3,15 +3,12 @@
  *           has the median of the steps behind the warm-up, and of each rank the peaks of each category of memory
  *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "labs/bench/memory/bench_memory.h"
-#include "labs/bench/shared/child.h"
-
-enum { ARGUMENTS = 16, ARGUMENT_CAPACITY = 128 };
+#include "labs/bench/shared/command.h"
 
 /* --- the summary -------------------------------------------------------------------------------------------------- */
 
@@ -80,46 +77,30 @@ ls_status memory_read_summary(memory_row *row, const char *json) {
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */
 
-struct command {
-    char program[BENCH_PATH_CAPACITY], texts[ARGUMENTS][ARGUMENT_CAPACITY];
-    char *argv[ARGUMENTS + 2]; /* ended by NULL */
-    int count;
-};
-
-static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
-static void add(struct command *command, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command->texts[command->count], ARGUMENT_CAPACITY, format, arguments);
-    va_end(arguments);
-    command->argv[command->count + 1] = command->texts[command->count];
-    command->count++;
-}
-
-static ls_status build_command(struct command *command, const memory_row *row, const memory_settings *settings) {
+static ls_status build_command(bench_command *command, const memory_row *row, const memory_settings *settings) {
     const memory_model *model = row->model;
-    command->argv[0] = command->program;
-    add(command, "--spawn=%d", row->n);
-    add(command, "--model=%s", model->name);
-    add(command, "--data=%s", model->data);
-    add(command, "--optimizer=%s", model->optimizer);
-    add(command, "--batch-size=%lld", (long long)model->batch);
-    add(command, "--drop-last");
-    add(command, "--bucket-cap-mb=%g", settings->bucket_cap_mb);
-    add(command, "--steps=%d", model->steps);
-    add(command, "--no-evaluate");
-    add(command, "--quiet");
-    add(command, "--summary=-");
-    if (row->technique->option) add(command, "%s", row->technique->option);
-    return bench_find_program(command->program, "ddp_train");
+    ls_status status = bench_command_begin(command, "ddp_train");
+    bench_command_add(command, "--spawn=%d", row->n);
+    bench_command_add(command, "--model=%s", model->name);
+    bench_command_add(command, "--data=%s", model->data);
+    bench_command_add(command, "--optimizer=%s", model->optimizer);
+    bench_command_add(command, "--batch-size=%lld", (long long)model->batch);
+    bench_command_add(command, "--drop-last");
+    bench_command_add(command, "--bucket-cap-mb=%g", settings->bucket_cap_mb);
+    bench_command_add(command, "--steps=%d", model->steps);
+    bench_command_add(command, "--no-evaluate");
+    bench_command_add(command, "--quiet");
+    bench_command_add(command, "--summary=-");
+    if (row->technique->option) bench_command_add(command, "%s", row->technique->option);
+    return status;
 }
 
 ls_status memory_measure(memory_row *row, const memory_settings *settings) {
-    struct command *command = calloc(1, sizeof *command);
+    bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status =
         command && output ? build_command(command, row, settings) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
-    if (status == LS_OK) status = bench_child_run(command->argv, settings->timeout_s, output);
+    if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = memory_read_summary(row, bench_last_line(output->out));
     free(command);
     free(output);

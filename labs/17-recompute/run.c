@@ -9,6 +9,7 @@
 #include "common/nn/model_internal.h"
 #include "kernels/kernels.h"
 #include "labs/course/probe/crew.h"
+#include "labs/course/probe/network.h"
 
 /* --- networks ------------------------------------------------------------------------------------------------------- */
 
@@ -17,37 +18,24 @@
 const char *net_name(enum net net) { return net == NET_LINEAR ? LINEAR : "convolutions with batch norm"; }
 int net_blocks(enum net net) { return net == NET_LINEAR ? 6 : 5; }
 
-static ls_status add_norms(ls_network *network) {
-    static const ls_layer layers[] = {
-        {.kind = &ls_conv2d, .name = "conv1", .units = 3, .kernel = 3, .stride = 1, .padding = 1},
-        {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
-        {.kind = &ls_conv2d, .name = "conv2", .units = 4, .kernel = 3, .stride = 1, .padding = 1, .begins_block = true},
-        {.kind = &ls_batchnorm2d, .name = "bn2", .relu = true},
-        {.kind = &ls_maxpool2d, .name = "pool2", .kernel = 2},
-        {.kind = &ls_conv2d, .name = "conv3", .units = 4, .kernel = 3, .stride = 1, .padding = 1, .begins_block = true},
-        {.kind = &ls_batchnorm2d, .name = "bn3"},
-        {.kind = &ls_addition, .name = "sum3", .reads = {"pool2", "bn3"}},
-        {.kind = &ls_flatten, .name = "flatten", .begins_block = true},
-        {.kind = &ls_linear, .name = "fc4", .units = 5, .relu = true},
-        {.kind = &ls_linear, .name = "fc5", .units = 3, .begins_block = true},
-    };
-    ls_status status = LS_OK;
-    for (size_t l = 0; status == LS_OK && l < sizeof layers / sizeof *layers; l++)
-        status = ls_network_add(network, layers[l]);
-    return status == LS_OK ? ls_network_finish(network) : status;
-}
+static const ls_layer layers[] = {
+    {.kind = &ls_conv2d, .name = "conv1", .units = 3, .kernel = 3, .stride = 1, .padding = 1},
+    {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
+    {.kind = &ls_conv2d, .name = "conv2", .units = 4, .kernel = 3, .stride = 1, .padding = 1, .begins_block = true},
+    {.kind = &ls_batchnorm2d, .name = "bn2", .relu = true},
+    {.kind = &ls_maxpool2d, .name = "pool2", .kernel = 2},
+    {.kind = &ls_conv2d, .name = "conv3", .units = 4, .kernel = 3, .stride = 1, .padding = 1, .begins_block = true},
+    {.kind = &ls_batchnorm2d, .name = "bn3"},
+    {.kind = &ls_addition, .name = "sum3", .reads = {"pool2", "bn3"}},
+    {.kind = &ls_flatten, .name = "flatten", .begins_block = true},
+    {.kind = &ls_linear, .name = "fc4", .units = 5, .relu = true},
+    {.kind = &ls_linear, .name = "fc5", .units = 3, .begins_block = true},
+};
 
 ls_network *net_create(probe *p, enum net net) {
-    ls_network *network = NULL;
-    ls_status status = LS_OK;
-    if (net == NET_LINEAR) {
-        status = ls_network_create(&network, LINEAR);
-    } else {
-        network = ls_network_begin((struct ls_shape){.channels = 2, .height = 4, .width = 4}, LS_LOSS_CROSS_ENTROPY);
-        status = network ? add_norms(network) : LS_ERR_NO_MEMORY;
-    }
-    probe_must(p, "a network", status);
-    return network;
+    static const struct ls_shape image = {.channels = 2, .height = 4, .width = 4};
+    if (net == NET_LINEAR) return probe_network(p, LINEAR);
+    return probe_network_of(p, image, layers, sizeof layers / sizeof *layers);
 }
 
 /* --- kept inputs --------------------------------------------------------------------------------------------------- */

@@ -19,15 +19,13 @@ static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const
     uint64_t hash = ls_safetensors_hash(file);
     double mine[HALVES] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
     double *all = calloc((size_t)p->world_size * HALVES, sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
-    ls_status status = p->process->gather_from_ranks(p, mine, HALVES, all);
-    for (int r = 1; status == LS_OK && r < p->world_size; r++) {
-        if (all[HALVES * r] == all[0] && all[HALVES * r + 1] == all[1]) continue;
-        status = ls_fail(LS_ERR_INVALID,
-                         "rank 0 and rank %d have read different files %s: it was replaced meanwhile, or is not on a "
-                         "disk that they share",
-                         r, path);
-    }
+    uint64_t *hashes = calloc((size_t)p->world_size, sizeof *hashes);
+    ls_status status = all && hashes ? p->process->gather_from_ranks(p, mine, HALVES, all)
+                                     : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+    for (int r = 0; status == LS_OK && r < p->world_size; r++)
+        hashes[r] = (uint64_t)all[HALVES * r] << 32 | (uint64_t)all[HALVES * r + 1];
+    if (status == LS_OK) status = ls_safetensors_compare_ranks(path, hashes, p->world_size);
+    free(hashes);
     free(all);
     return status;
 }

@@ -76,6 +76,10 @@ const char *ls_safetensors_metadata(const ls_safetensors *file, const char *key)
 /* Of all that the file holds (common/base/hash.h); reads it once more. */
 uint64_t ls_safetensors_hash(const ls_safetensors *file);
 
+/* What each of several ranks has read as file `path`, by its hash. LS_ERR_INVALID names a rank that has read something else
+ * than rank 0. */
+ls_status ls_safetensors_compare_ranks(const char *path, const uint64_t *hashes, int rank_count);
+
 /* Whether the file is as it was written: LS_ERR_FORMAT if its metadata says no checksum, or another than it has; reads
  * it once more. For a file whose writer put one in. `path` is for the message. */
 ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path);

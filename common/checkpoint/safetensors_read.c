@@ -323,6 +323,17 @@ uint64_t ls_safetensors_hash(const ls_safetensors *file) {
     return ls_hash(file->header_hash, file->data, file->data_nbytes);
 }
 
+ls_status ls_safetensors_compare_ranks(const char *path, const uint64_t *hashes, int rank_count) {
+    for (int r = 1; r < rank_count; r++) {
+        if (hashes[r] == hashes[0]) continue;
+        return ls_fail(LS_ERR_INVALID,
+                       "rank 0 and rank %d have read different files %s: it was replaced meanwhile, or is not on a "
+                       "disk that they share",
+                       r, path);
+    }
+    return LS_OK;
+}
+
 ls_status ls_safetensors_verify(const ls_safetensors *file, const char *path) {
     char digits[LS_SAFETENSORS_CRC32_CHARS + 1];
     const char *written = ls_safetensors_metadata(file, LS_SAFETENSORS_CRC32);

@@ -62,17 +62,13 @@ static void tell_changes(const ls_state_dict *dict, const struct ls_state_source
 }
 
 /* Where ranks share the parameters out, each takes its parts from the file that it has opened itself. */
-static ls_status compare_files(const ls_state_dict *dict, const ls_safetensors *file, const char *path) {
+static ls_status compare_ranks(const ls_state_dict *dict, const ls_safetensors *file, const char *path) {
     if (!dict->group) return LS_OK;
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
-    int64_t least = (int64_t)ls_safetensors_hash(file), most = least;
-    ls_status status =
-        ls_comm_settle(stream, ls_comm_all_reduce(dict->group, stream, &least, 1, LS_INT64, LS_REDUCE_MIN));
-    if (status == LS_OK)
-        status = ls_comm_settle(stream, ls_comm_all_reduce(dict->group, stream, &most, 1, LS_INT64, LS_REDUCE_MAX));
-    if (status != LS_OK || least == most) return status;
-    return ls_fail(LS_ERR_INVALID,
-                   "the ranks have read different files %s; it must lie on a disk that all of them share", path);
+    uint64_t hash = ls_safetensors_hash(file), hashes[LS_COMM_MAX_RANKS];
+    ls_status status = ls_comm_settle(stream, ls_comm_all_gather(dict->group, stream, &hash, hashes, 1, LS_INT64));
+    if (status != LS_OK) return status;
+    return ls_safetensors_compare_ranks(path, hashes, ls_comm_world_size(dict->group));
 }
 
 ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
@@ -97,7 +93,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
         status = ls_state_dict_check(&dict, &source);
     }
     if (status == LS_OK) status = ls_state_dict_check_finite(&dict, &source);
-    if (status == LS_OK) status = compare_files(&dict, file, path);
+    if (status == LS_OK) status = compare_ranks(&dict, file, path);
     if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, dict.count);
     ls_model_parameters_changed(model);
     if (status == LS_OK && tell) tell_changes(&dict, &source);

@@ -172,9 +172,9 @@ static void destroy(ls_parallel *p) {
     ddp_destroy(p);
 }
 
-static const struct ls_parallel_ops zero1_ops = {
+static const struct ls_parallel_ops sharded_ops = {
     .prepare = ddp_prepare,
-    .forward_backward = ddp_forward_backward,
+    .forward_backward = ddp_sharded_forward_backward,
     .reduce = ddp_sharded_reduce,
     .apply = apply,
     .abandon = ddp_abandon,
@@ -186,20 +186,11 @@ const struct ls_mode ddp_zero1_mode = {
     .option = "zero1",
     .equals = "ddp",
     .kept_as = "DistributedDataParallel",
-    .step = &zero1_ops,
+    .step = &sharded_ops,
     .process = &ddp_process_ops,
     .graph_obstacle = ddp_graph_obstacle,
     .count_bytes = count_bytes,
     .describe = ddp_describe,
-};
-
-static const struct ls_parallel_ops zero2_ops = {
-    .prepare = ddp_prepare,
-    .forward_backward = ddp_sharded_forward_backward,
-    .reduce = ddp_sharded_reduce,
-    .apply = apply,
-    .abandon = ddp_abandon,
-    .destroy = destroy,
 };
 
 const struct ls_mode ddp_zero2_mode = {
@@ -207,7 +198,7 @@ const struct ls_mode ddp_zero2_mode = {
     .option = "zero2",
     .equals = "ddp",
     .kept_as = "DistributedDataParallel",
-    .step = &zero2_ops,
+    .step = &sharded_ops,
     .process = &ddp_process_ops,
     .graph_obstacle = ddp_graph_obstacle,
     .count_bytes = count_bytes,
@@ -225,7 +216,7 @@ const struct ls_mode ddp_zero3_mode = {
     .option = "zero3",
     .equals = "ddp",
     .kept_as = "DistributedDataParallel",
-    .step = &zero2_ops,
+    .step = &sharded_ops,
     .process = &ddp_process_ops,
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,

@@ -149,9 +149,11 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     return status;
 }
 
-/* Every micro-batch goes as a step's last one does: its gradients are written anew, and travel. */
+/* Where gradients are sharded, every micro-batch goes as a step's last one does: its gradients are written anew, and
+ * travel. */
 ls_status ddp_sharded_forward_backward(ls_parallel *p) {
     struct sharded *s = sharded_of(p);
+    if (!s->shard) return ddp_forward_backward(p);
     bool is_reduced_next = ls_parallel_syncs(p), no_sync = p->no_sync;
     int micro_batches = p->micro_batches;
     s->claimed = 0;

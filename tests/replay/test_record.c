@@ -120,42 +120,40 @@ static ls_status create_toy(ls_parallel **out, const struct record_scene *s) {
     return ls_event_create(&t->summed, "gradients summed");
 }
 
+/* What an all-reduce of all of resnet50's gradients takes at a node. */
+static double all_reduce_us(const char *node_name) {
+    ls_node *node;
+    ls_workload *workload;
+    double floats = 0;
+    assert_int_equal(ls_node_open(&node, node_name), LS_OK);
+    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
+    for (int p = 0; p < workload->parameter_count; p++)
+        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
+    double us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
+    assert_true(us > 100);
+    ls_workload_close(workload);
+    ls_node_close(node);
+    return us;
+}
+
 /* Backward, then half an all-reduce twice: a device's own step, and one all-reduce of all gradients on top. */
 TEST_IN(scratch, a_mode_of_its_own_needs_no_line_in_the_simulator) {
     struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
     struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
-    ls_node *node;
-    ls_workload *workload;
-    double floats = 0;
-    assert_int_equal(ls_node_open(&node, "dgx1-v100"), LS_OK);
-    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
-    for (int p = 0; p < workload->parameter_count; p++)
-        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
-    double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
+    double sum_us = all_reduce_us("dgx1-v100");
     assert_true(sum_us > 1000);
     planned_expect_us(step_us(create_toy, &toy), step_us(NULL, &single) + sum_us);
-    ls_workload_close(workload);
-    ls_node_close(node);
 }
 
 /* At a node whose all-reduce is faster than its two halves, ZeRO's pair of operations is not free. */
 TEST_IN(scratch, halves_take_longer_than_their_sum_where_the_node_says_so) {
     struct ls_plan single = ls_plan_defaults(LS_PLAN_SINGLE, 1, (double)BATCH / RANKS);
     struct ls_plan toy = ls_plan_defaults(LS_PLAN_DDP, RANKS, BATCH);
-    ls_node *node;
-    ls_workload *workload;
-    double floats = 0;
-    assert_int_equal(ls_node_open(&node, "hgx-h200"), LS_OK);
-    assert_int_equal(ls_workload_open(&workload, "resnet50"), LS_OK);
-    for (int p = 0; p < workload->parameter_count; p++)
-        floats += ls_plan_aligned((double)workload->parameter_counts[p]);
-    double sum_us = ls_cost_collective_us(node, LS_COLLECTIVE_ALL_REDUCE, RANKS, floats * sizeof(float));
+    double sum_us = all_reduce_us("hgx-h200");
     double pair_us = step_on_us("hgx-h200", create_toy, &toy) - step_on_us("hgx-h200", NULL, &single);
     double all_reduce_GBps = 1.75 * 17179869184. / 62500 * 1e-3; /* the last row of its table */
     planned_expect_us(pair_us, sum_us * (all_reduce_GBps / 361.4 + all_reduce_GBps / 362.9) / 2);
     assert_true(pair_us / sum_us > 1.32 && pair_us / sum_us < 1.33);
-    ls_workload_close(workload);
-    ls_node_close(node);
 }
 
 /* Both are in the trace of every rank, each under its own name. */

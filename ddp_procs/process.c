@@ -3,8 +3,8 @@
  *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
  *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
  *           the first to break the group explains, and the others report what it said
- *   fails : an operation on a broken group fails at once and reports who broke it and why; that is how the others
- *           report */
+ *   fails : an operation on a broken group fails at once, and a rank's first one reports who broke it and why; that is how
+ *           the others report */
 #include <stdlib.h>
 
 #include "common/base/log.h"

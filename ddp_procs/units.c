@@ -4,7 +4,7 @@
  *           unit and those that are fetched ahead. The update has all it needs: slices of values, of gradients and of moments,
  *           cut at the same places. Nothing is gathered behind it; the next forward does that
  *
- *               compute   | block 0 | block 1 | block 2 |      block 2 is entered: its unit has come meanwhile
+ *               compute   | block 0 | block 1 | block 2 |      block 2 is entered when its unit has arrived
  *               comm   (0)|(1)      |(2)      |(3)      |      (b): gather unit b; here one is prefetched
  *
  *   places: unit b lies in buffer b mod K, K = 1 + prefetched units; so a tensor's address is fixed, and a buffer is free for

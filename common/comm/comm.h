@@ -13,7 +13,7 @@
  *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
  * The last two name the operation, its number, its bytes and the ranks that did not come, by the job's numbers. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
- * undefined.
+ * undefined. Each rank says once why: with the first operation of its own that fails.
  *
  * Threads: one thread at a time enqueues on a group, and one stream at a time carries its operations; ls_comm_abort and
  * the read-only calls may be used in any thread. Reductions use the order that the algorithm's file states; all ranks

@@ -109,7 +109,7 @@ void ls_model_backward(ls_model *model, float *dy, bool accumulate);
 
 typedef ls_status (*ls_grad_ready_fn)(void *context, size_t parameter);
 void ls_model_on_grad_ready(ls_model *model, ls_grad_ready_fn hook, void *context);
-/* Called as a pass enters and leaves a block (struct ls_hooks); NULL: nobody is. */
+/* The hooks that a pass calls when it enters and leaves a block (struct ls_hooks); NULL: none. */
 typedef void (*ls_block_fn)(void *context, int block, bool backward);
 void ls_model_on_blocks(ls_model *model, ls_block_fn enter, ls_block_fn leave, void *context);
 /* The blocks in the order in which a training step enters them, into `visits`, which has room for three times the network's:

@@ -5,17 +5,17 @@
  *   order : what decides about the update stays on the device: norm, loss scale, found_inf, step count. Its state comes
  *           down in front of the gradients. The host runs the operations of CPU devices, whose bits all devices give, so
  *           weights are those of a run without offload
- *   tiles : ranges lie one behind the other and are cut into tiles, of many small ranges or a part of a large one. LS_TILES_AHEAD
- *           gradients' tiles are on their way down while the host updates the one that has come; its values go up meanwhile
+ *   tiles : ranges lie one behind the other and are cut into tiles, of many small ranges or a part of a large one. The host
+ *           updates a tile while the gradients of the next LS_TILES_AHEAD travel down, and the values of earlier ones up
  *
  *             compute | backward, weigh, begin |                                  | next forward
  *             copy    |                        | g0  g1  g2  g3  g4  g5 ...
  *             host    |                        |    u0  u1  u2  u3  u4  u5 ...
  *             comm    |                        |        v0  v1  v2  v3  v4  v5 -->|
  *
- *   waits : copy for the compute stream's gradients; the host for each tile, so when an update returns all gradients are
- *           down, and may be overwritten; compute for the last values. A tile's values are written again when the next
- *           step's gradients have come, which are behind the values that went up
+ *   waits : the copy stream for the gradients; the host for each tile, so that all gradients may be overwritten when an update
+ *           returns; the compute stream for the last values. The host writes a tile's values again only after the next
+ *           step's gradients have arrived, which come behind the copy of the values before
  *   cost  : on the device 0 bytes a parameter in place of 4 (momentum) or 8 (Adam); on the host 8 or 12, and LS_TILES_AHEAD
  *           tiles. One thread computes, and the device waits for it: as a rule slower than the device's own update, by
  *           as much as the host's memory is. It buys memory, not time

@@ -28,8 +28,8 @@ ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn
 float *ls_offload_moment(const ls_offload *offload, int moment);
 
 /* One update of the tensors, except those that `skip` (NULL: none) names: parameter and gradient are memory of the device,
- * as are the states, one for all tensors or one for each, which ls_begin_update has passed on the compute stream. Waits
- * until all gradients have come down; what is enqueued on the compute stream afterwards sees the new values. */
+ * as are the states, one for all tensors or one for each, which ls_begin_update has passed on the compute stream. Blocks
+ * the host until all gradients are on the host. Later work on the compute stream sees the new values. */
 ls_status ls_offload_update(ls_offload *offload, const struct ls_update_tensor *list,
                             const struct ls_update_state *states, size_t state_count, const bool *skip);
 

@@ -143,8 +143,8 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
          .kept = "clip_norm",
          .help = "scale gradients down to this norm, over all parameters together", .empty = "no clipping"},
         {.kind = LS_OPTION_CHOICE, .name = "offload", .to.number = &o->offload, .choices = offloads,
-         .help = "optimizer: its state in the host's memory, where the host computes the update: the same bits, less memory on the device, "
-                 "more time; not on meta devices"},
+         .help = "optimizer: keep its state in the host's memory and update there: the same bits, less memory on the device, more time; not "
+                 "on meta devices"},
         {.kind = LS_OPTION_CHOICE, .name = "lr-scale", .to.number = &o->lr_scale, .choices = ls_rate_scaling_names,
          .kept = "lr_scale", .help = "multiply the learning rate by the number of devices, or its square root"},
         {.kind = LS_OPTION_INT64, .name = "warmup-steps", .to.big_number = &o->warmup_steps, .argument = "N",

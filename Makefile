@@ -90,11 +90,12 @@ SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
 SAN_tsan := -fsanitize=thread -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CFLAGS   += $(SAN_$(SAN))
-# Plug-ins use the program's own copy of everything: all of it is there, and --export-dynamic shows it to them.
+# Plug-ins use the program's own copy of everything below labs/: all of it is there, and --export-dynamic shows it to them. Of the labs a
+# program has what it uses.
 # The build id lets ranks tell whether all of them run the same program: so no folder's name is in it (-ffile-prefix-map).
 BUILD_ID  = -Wl,--build-id
 LDFLAGS  += $(SAN_$(SAN)) -Wl,--export-dynamic $(BUILD_ID)
-WHOLE_LIB = -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive
+LINKED    = $(filter-out $(BUILD)/obj/labs/%,$(LIB_OBJ)) $(LIB)
 CXXFLAGS += -std=c++17 $(OPT) -g1 -Wall -Wextra -Werror -Wshadow -ffp-contract=off -pthread -MMD -MP $(SAN_$(SAN))
 
 # `make V=1` shows the commands. Otherwise a build counts its files (say: a file's turn): on a terminal in one line, elsewhere in a line every so
@@ -417,7 +418,7 @@ $(LIB): $(LIB_OBJ) $(MEMBERS)
 define program_rule
 $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(WHOLE_LIB) $$(LDLIBS) -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(LINKED) $$(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 

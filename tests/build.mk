@@ -83,13 +83,13 @@ TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { re
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $(@D)
 	$(say)
-	$(Q)$(CC) -r -nostdlib $(TEST_STRIP) $(filter-out $(LIB),$^) $(WHOLE_LIB) -o $@
+	$(Q)$(CC) -r -nostdlib $(TEST_STRIP) $(filter-out $(LIB),$^) $(LINKED) -o $@
 
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_BASE) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $$(TEST_LD) -Wl,--as-needed $$^ $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(TEST_LD) -Wl,--as-needed $$^ $(LIB) $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
 	$$(name_it)
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))

@@ -50,7 +50,7 @@ check_page() {
         case $command in
         make | 'make '*) command="$command ${LS_GUIDES_MAKE:-}" ;;
         esac
-        if ! (cd "$work/tree" && GIT_CEILING_DIRECTORIES=$work timeout 300 sh -c "$command") >"$work/output" 2>&1 3<&-; then
+        if ! (cd "$work/tree" && GIT_CEILING_DIRECTORIES=$work timeout 900 sh -c "$command") >"$work/output" 2>&1 3<&-; then
             echo "$page: this command fails: $command" >&2
             tail -n 30 "$work/output" >&2
             return 1

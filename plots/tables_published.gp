@@ -14,6 +14,6 @@ rows = "$rows"
 if (!any_row("\"5 ")) { exit status 0 }
 file = folder . "/tables_published"
 heading = "Machines that others measured: replayed against measured"
-subtitle = "replayed: nodes dgx1-v100, hgx-h100, pcie3-4gpu and dgx-a100, from one device's step; " \
+subtitle = "replayed: nodes dgx1-v100, hgx-h100, pcie3-4gpu and dgx-a100, nearly all from one device's step; " \
     . "reference: measured by others, sources in tables.md"
 load "plots/deviations.gp"

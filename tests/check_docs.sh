@@ -114,9 +114,9 @@ search='
             if (kind != "page" && token ~ /\.md$/ && match(rest, /^#[a-z0-9-]+/)) note_link(token substr(rest, 1, RLENGTH), "")
         }
     }
-    # Files of other projects, and files that are written.
+    # Other projects and their files, and files that are written.
     function is_others(token) {
-        if (token ~ /^(torch|aten|tools|build)\// || token ~ /(^|\/)(tables|mnist_ddp|answers)\.(md|py)$/) return 1
+        if (token == "llm.c" || token ~ /^(torch|aten|tools|build)\// || token ~ /(^|\/)(tables|mnist_ddp|answers)\.(md|py)$/) return 1
         if (FILENAME == "docs/pytorch.md" && token !~ /\.md$/) return 1
         return token in system_headers
     }

@@ -68,6 +68,11 @@ TEST_IN(scratch, test_refused_files) {
          "a row that is replayed has a workload"},
         {PART(ON ", \"latencies_us\": [10]", ROW ", " SHOWN), "latencies_us are those of two and of three"},
         {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "two numbers belong here"},
+        {PART(ON ", \"shard_state\": 4", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
+        {PART(ON ", \"shard_state\": 1.5", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
+        {PART(ON ", \"micro_batch\": 8", ROW ", " SHOWN), "no whole number of micro-batches"},
+        {PART(ON ", \"batch\": 64, \"micro_batch\": 12", ROW ", " SHOWN), "no whole number of micro-batches"},
+        {PART(ON ", \"batch\": 64, \"micro_batch\": 32", ROW ", " SHOWN), "no whole number of micro-batches"},
         {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row is there twice"},
         {"{\"sums\": \"a\", \"unit\": \"ms\", \"mean_error\": 0.1}", "rows that count in them"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\"}", "a bound on the mean error"},
@@ -167,6 +172,9 @@ TEST_IN(scratch, test_bounds_see_a_planted_error) {
         const char *quantity, *mode;
     } bounds[] = {{"mean absolute error", "ResNets with DDP"},
                   {"mean |log error| of T_N", "ResNets with DDP"},
+                  {"mean absolute error", "GPT-2 124M on A100"},
+                  {"llm.c step on dgx-a100, ms", "DDP, ZeRO-1, PyTorch's T1"},
+                  {"llm.c step on hgx-h100, ms", "DDP, ZeRO-1, PyTorch's T1"},
                   {"mean absolute error", "latency of a ring"}};
     tables_file file;
     assert_int_equal(tables_file_open(&file, "published"), LS_OK);

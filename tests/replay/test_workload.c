@@ -45,7 +45,7 @@ TEST(networks_have_their_published_size) {
         {"resnet50", 25557032, 4.09, 0.005 / 4.09, 1},   {"resnet101", 44549160, 7.80, 0.005 / 7.80, 1},
         {"resnext50", 25028904, 4.23, 0.005 / 4.23, 1},  {"resnext101", 88791336, 16.41, 0.005 / 16.41, 1},
         {"vgg16", 138357544, 15.47, 0.005 / 15.47, 1},   {"bert-large", 336226108, 43.595859968, 1e-12, 2},
-        {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2},
+        {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2}, {"gpt2-124m", 124439808, 145.8241536, 1e-12, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_workload *w = open_workload(rows[i].name);
@@ -59,11 +59,18 @@ TEST(networks_have_their_published_size) {
 
 /* 2 flops for each weight at each token, and the two products of attention: 4 s^2 d. */
 TEST(transformers_have_the_flops_of_their_formula) {
-    const double s = 1024, d = 1600, layers = 48, vocabulary = 50257;
-    ls_workload *w = open_workload("gpt2-xl");
-    double formula = layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * vocabulary;
-    expect_close(phase_flops(w, "forward", true), formula, 1e-12);
-    ls_workload_close(w);
+    static const struct {
+        const char *name;
+        double d, layers;
+    } rows[] = {{"gpt2-xl", 1600, 48}, {"gpt2-124m", 768, 12}};
+    const double s = 1024, vocabulary = 50257;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double d = rows[i].d;
+        ls_workload *w = open_workload(rows[i].name);
+        double formula = rows[i].layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * vocabulary;
+        expect_close(phase_flops(w, "forward", true), formula, 1e-12);
+        ls_workload_close(w);
+    }
 }
 
 /* Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, equation 1: a layer keeps s h (34 + 5 a s / h) bytes
@@ -73,6 +80,15 @@ TEST(transformers_keep_the_activations_of_their_formula) {
     ls_workload *w = open_workload("gpt2-xl");
     double outside = (4 + 1) * s * h /* dropout behind the embeddings */ + 4 * s * h /* the last norm */;
     expect_close(w->activation_bytes, layers * (66 * s * h + 9 * a * s * s) + outside, 1e-12);
+    ls_workload_close(w);
+}
+
+/* The same without dropout's masks, 2 s h, and without scores: tile by tile, a head keeps a float for each row. */
+TEST(attention_by_tiles_keeps_memory_linear_in_the_context) {
+    const double s = 1024, h = 768, a = 12, layers = 12;
+    ls_workload *w = open_workload("gpt2-124m");
+    double outside = 4 * s * h /* the embeddings' sum */ + 4 * s * h /* the last norm */;
+    expect_close(w->activation_bytes, layers * (64 * s * h + 4 * a * s) + outside, 1e-12);
     ls_workload_close(w);
 }
 
@@ -92,7 +108,7 @@ TEST(backward_has_twice_the_flops) {
 
 TEST(each_parameter_is_ready_once_in_reverse_order) {
     static const char *const names[] = {"resnet50", "resnet101",  "resnext50", "resnext101",
-                                        "vgg16",    "bert-large", "gpt2-xl"};
+                                        "vgg16",    "bert-large", "gpt2-xl",   "gpt2-124m"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         ls_workload *w = open_workload(names[n]);
         int next = 0;
@@ -121,6 +137,8 @@ TEST(parameters_have_their_published_names) {
         {"resnet50", "conv1.weight", "fc.bias", 15, "layer1.1.conv1.weight", 16384},
         {"vgg16", "features.0.weight", "classifier.6.bias", 26, "classifier.0.weight", 102760448},
         {"gpt2-xl", "transformer.wte.weight", "transformer.ln_f.bias", 14, "transformer.h.1.ln_1.weight", 1600},
+        {"gpt2-124m", "transformer.wte.weight", "transformer.ln_f.bias", 16, "transformer.h.1.attn.c_attn.weight",
+         1769472},
         {"bert-large", "bert.embeddings.word_embeddings.weight", "cls.seq_relationship.bias", 5,
          "bert.encoder.layer.0.attention.self.query.weight", 1048576},
     };
@@ -136,7 +154,8 @@ TEST(parameters_have_their_published_names) {
 
 /* A product's flops are 2 for each weight at each place: a slip in a figure leaves a fraction. */
 TEST(products_use_each_weight_a_whole_number_of_times) {
-    static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101", "vgg16", "gpt2-xl"};
+    static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101",
+                                        "vgg16",    "gpt2-xl",   "gpt2-124m"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         ls_workload *w = open_workload(names[n]);
         int products = 0;
@@ -150,7 +169,7 @@ TEST(products_use_each_weight_a_whole_number_of_times) {
                 if (own && strcmp(w->parameter_names[p] + length, ".weight") == 0)
                     weights = (double)w->parameter_counts[p];
             }
-            if (strcmp(work->name, "lm_head") == 0) weights = 80411200;
+            if (strcmp(work->name, "lm_head") == 0) weights = (double)w->parameter_counts[0]; /* tied */
             double places = work->flops / (2 * weights);
             if (!(places >= 1 && places == floor(places))) fail_msg("%s: %.17g places", work->name, places);
             products++;

@@ -116,6 +116,8 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
             "latencies_us are those of two and of three ranks");
     require(file, object, cJSON_GetArraySize(run->all_reduce_ms) <= TABLES_ALL_REDUCES_MAX,
             "more all_reduce_ms than 8");
+    require(file, object, run->shard_state <= 3 && run->shard_state == floor(run->shard_state),
+            "shard_state is a stage of ZeRO, 1 to 3");
 }
 
 static bool is_same(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
@@ -128,9 +130,13 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     require(file, object, row->must,
             "a row says what it must: be shown, be within, be below, be above, or count in the sums");
     require(file, object, lines > 0, "\"n\" is an array of numbers of devices");
-    cJSON_ArrayForEach(n, row->n)
+    cJSON_ArrayForEach(n, row->n) {
+        double micro_batches = row->run.micro_batch > 0 ? row->run.batch / n->valuedouble / row->run.micro_batch : 1;
         require(file, n, n->valuedouble == floor(n->valuedouble) && n->valuedouble <= LS_NODE_MAX_DEVICES,
                 "no number of devices");
+        require(file, n, micro_batches >= 1 && micro_batches == floor(micro_batches),
+                "a device's share of the batch is no whole number of micro-batches");
+    }
     require(file, object, published < 2 || published == lines || row->reference,
             "as many published figures as n, or one");
     require(file, object, published == 0 || row->source || file->source || row->reference,

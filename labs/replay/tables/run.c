@@ -94,10 +94,13 @@ struct machine {
 
 static ls_plan_mode mode_of(const struct tables_run *run) { return (ls_plan_mode)(run->plan - 1); }
 
-/* Of each device, as samples of the workload. */
+/* Of each device and micro-batch, as samples of the workload: T1 is of so many. */
 static double samples_of(const struct tables_run *run) {
+    if (run->micro_batch > 0) return run->micro_batch;
     return run->pictures > 0 ? run->pictures * (run->side * run->side) / (224 * 224) : run->samples;
 }
+
+static ls_dtype precision_of(const struct tables_run *run) { return run->fp16 ? LS_FP16 : LS_FP32; }
 
 static double steps_of_epoch(const struct tables_run *run, int n) {
     return ceil(run->pictures_of_epoch / (run->pictures * n));
@@ -108,7 +111,7 @@ static ls_status calibrate(const struct machine *machine, const struct tables_ru
     double factor = 1, t1_ms = run->t1_epoch_s > 0 ? run->t1_epoch_s / steps_of_epoch(run, 1) * 1e3 : run->t1_ms;
     machine->workload->work_count -= without_update;
     ls_status status =
-        ls_cost_calibrate(&factor, machine->node, machine->workload, samples_of(run), LS_FP32, t1_ms * 1e3);
+        ls_cost_calibrate(&factor, machine->node, machine->workload, samples_of(run), precision_of(run), t1_ms * 1e3);
     machine->workload->work_count += without_update;
     struct ls_node_device *device = ls_node_change_device(machine->node);
     device->fp32_GFLOPs *= factor;
@@ -174,7 +177,10 @@ static ls_status open_machine(struct machine *machine, const struct tables_run *
 
 static struct ls_plan plan_of(const struct tables_run *run, const ls_workload *workload, int n) {
     struct ls_plan plan = ls_plan_defaults(mode_of(run), n, run->batch > 0 ? run->batch : samples_of(run) * n);
-    plan.precision = run->fp16 ? LS_FP16 : LS_FP32;
+    plan.precision = precision_of(run);
+    if (run->micro_batch > 0) plan.micro_batches = (int)(plan.batch / n / run->micro_batch);
+    plan.shard_state = (int)run->shard_state;
+    if (run->half_gradients) plan.gradient_element_bytes = 2;
     plan.gil = run->lock;
     plan.replicate_by_collectives = run->by_collectives;
     plan.overlap = !run->after_backward;

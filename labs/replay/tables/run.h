@@ -48,6 +48,7 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
     X(NUMBER, samples, "of each device")                                                                               \
     X(NUMBER, pictures, "of each device, of side x side pixels, for a workload of 224 x 224")                          \
     X(NUMBER, side, "of these")                                                                                        \
+    X(NUMBER, micro_batch, "samples of a micro-batch of each device: of a batch, or of T1; left out: a step is one")   \
     X(NUMBER, pictures_of_epoch, "for the column epoch")                                                               \
     X(NUMBER, parameters, "the workload's number of parameters is scaled to this")                                     \
     X(NUMBER, bucket_MB, "0: each tensor is a bucket; left out, NAN: ls_plan_defaults'")                               \
@@ -58,7 +59,9 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
     X(T1, calibrated_by, "T1 is of the step, or of forward and backward, and scales the node's rates")                 \
     X(PAIRS, all_reduce_ms, "pairs of MB and ms, of two ranks, in place of the node's formula")                        \
     X(NUMBERS, latencies_us, "of an all-reduce of two and of three ranks")                                             \
-    X(FLAG, fp16, "else fp32")                                                                                         \
+    X(FLAG, fp16, "or bf16, which costs the same; else fp32")                                                          \
+    X(FLAG, half_gradients, "in buckets, too")                                                                         \
+    X(NUMBER, shard_state, "DDP: ZeRO's stage")                                                                        \
     X(FLAG, lock, "DP's threads share one")                                                                            \
     X(FLAG, by_collectives, "DP's parameters and gradients, else by copies")                                           \
     X(FLAG, after_backward, "buckets wait for its end")                                                                \

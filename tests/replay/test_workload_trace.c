@@ -207,6 +207,61 @@ TEST(of_micro_batches_the_first_one_counts) {
     ls_trace_destroy(r.trace);
 }
 
+/* A matrix of m rows times one of n x k. */
+static void product(struct recorded *r, const char *phase, uint64_t m, uint64_t n, uint64_t k) {
+    kernel(r, phase, "gemm", 1, 1, 2 * m * n * k, 4 * (m * k + k * n + m * n));
+}
+
+static void copy_within(struct recorded *r, uint64_t bytes, int to) {
+    int launch = host(r, "backward", 1);
+    struct ls_task task = ls_task_default(LS_TASK_COPY, "copy", COMPUTE);
+    task.phase = "backward";
+    task.us = 3;
+    task.step = r->step;
+    task.bytes = bytes;
+    task.from = 0;
+    task.to = to;
+    ls_trace_add_edge(r->trace, launch, ls_trace_add_task(r->trace, &task));
+}
+
+/* A text: its products have a row for each label, and what they read and write of parameters is as much for any number
+ * of samples. A block of a transformer, whose sums and GELU read and write more than one output. */
+TEST(a_text_has_a_row_for_each_label) {
+    enum { SAMPLES = 10, LABELS = 4, M = SAMPLES * LABELS, C = 6, SAVED = 4 * M };
+    const double row = 4.0 * C * LABELS; /* bytes of a sample's channels */
+    struct recorded r;
+    ls_workload *w;
+    recorded_begin(&r);
+    ls_trace_about(r.trace)->input_bytes = 4 * LABELS;
+    ls_trace_about(r.trace)->answer_bytes = 8 * LABELS;
+    kernel(&r, "forward", "embedding_forward", 1, 1, M * C, (8 * M + 4 * LABELS) * C + 4 * M);
+    kernel(&r, "forward", "layernorm_forward", 1, 1, 8 * M * C, 8 * M * C);
+    product(&r, "forward", M, 3 * C, C);
+    kernel(&r, "forward", "add_bias", 1, 1, M * 3 * C, 8 * M * 3 * C);
+    kernel(&r, "forward", "attention_forward", 1, 1, 1000, 16 * M * C + SAVED);
+    kernel(&r, "forward", "add", 1, 1, M * C, 12 * M * C);
+    kernel(&r, "forward", "layernorm_forward", 1, 1, 8 * M * C, 8 * M * C);
+    product(&r, "forward", M, 4 * C, C);
+    kernel(&r, "forward", "add_bias_gelu", 1, 1, 10 * M * 4 * C, 12 * M * 4 * C);
+    product(&r, "forward", M, C, 4 * C);
+    kernel(&r, "loss", "cross_entropy", 1, 1, 5 * M * C, 8 * M * C + 8 * M);
+    copy_within(&r, 4 * M * C, 0);
+    copy_within(&r, 4, LS_HOST_MEMORY); /* of the program, not of the network */
+    assert_int_equal(ls_trace_seal(r.trace), LS_OK);
+    assert_int_equal(ls_workload_from_trace(&w, r.trace), LS_OK);
+    assert_int_equal(w->work_count, 12);
+    assert_true(w->work[2].fixed_bytes == 4 * 3 * C * C && w->work[7].fixed_bytes == 4 * 4 * C * C);
+    assert_true(w->work[4].is_product && !w->work[1].is_product && w->work[4].fixed_bytes == 0);
+    assert_string_equal(w->work[11].name, "gradient copy");
+    assert_true(w->work[11].bytes == 2 * 4 * M * C && w->work[11].us == 3);
+    double kept = row * (1 + 1 + 3 + 1 + 1 + 1 + 4 + 4 + 1) + 4 * LABELS;
+    if (!(fabs(w->activation_bytes - kept) <= 0.01 * kept))
+        fail_msg("%g bytes kept, not %g", w->activation_bytes, kept);
+    assert_true(w->exchange_bytes == 2 * 4 * row);
+    ls_workload_close(w);
+    ls_trace_destroy(r.trace);
+}
+
 /* Without marks all gradients are behind the last operation of backward, the last parameter first. */
 TEST(without_marks_gradients_are_ready_at_the_end) {
     struct recorded r;

@@ -36,16 +36,17 @@ static void find_batchnorms(ls_workload *w, const ls_trace *trace) {
     free(channels);
 }
 
-/* Of a sample. In place are the operations that add a bias; batch norm reads its input twice, a window of a pool is
- * read once. */
+/* Of a sample. In place are the operations that add a bias, but for the one that keeps the sum and writes its GELU,
+ * too. Batch norm reads its input twice, a sum reads two, a window of a pool is read once. */
 static void estimate_memory(ls_workload *w) {
     double in = w->input_bytes, largest = 0;
     for (int k = 0; k < w->work_count; k++) {
         const struct ls_work *work = &w->work[k];
-        if (strcmp(work->phase, "forward") != 0 || ls_workload_kernel_is(work->name, "add_bias")) continue;
-        if (ls_workload_kernel_is(work->name, "cast")) continue;
+        bool gelu = ls_workload_kernel_is(work->name, "add_bias_gelu");
+        bool in_place = ls_workload_kernel_is(work->name, "add_bias") && !gelu;
+        if (strcmp(work->phase, "forward") != 0 || in_place || ls_workload_kernel_is(work->name, "cast")) continue;
         double moved = (work->bytes - work->fixed_bytes) / w->samples, out = moved - in;
-        if (ls_workload_kernel_is(work->name, "batchnorm")) out = moved / 3;
+        if (ls_workload_kernel_is(work->name, "batchnorm") || strcmp(work->name, "add") == 0 || gelu) out = moved / 3;
         if (ls_workload_kernel_is(work->name, "maxpool")) out = in / 4 * (1 + 1 / w->element_bytes);
         if (!(out > 0)) continue;
         w->activation_bytes += out;

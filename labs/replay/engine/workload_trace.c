@@ -10,8 +10,9 @@
  *   micro : of a step in several micro-batches the first one's operations count, which has most samples, and the
  *           update. That later ones read the gradients that they add to is left out
  *   fixed : a kernel's bytes grow with the batch, but for those of the parameters. A product of the batch's matrix
- *           with one of P = flops / (2 samples) elements reads or writes these P whatever the batch: flops say how
- *           many. (A convolution's weights are few beside its images, and are not looked for)
+ *           with one of P = flops / (2 rows) elements reads or writes these P whatever the batch: flops say how many.
+ *           The batch's matrix has a row for each label: a text has many. (A convolution's weights are few beside its
+ *           images, and are not looked for)
  *   ready : a parameter's gradient is complete behind the kernel before its mark; without marks, all are behind
  *           backward
  *   cost  : tasks, and for each operation a sort of its times */
@@ -52,6 +53,7 @@ struct source {
     struct step *steps;
     int step_count;
     const struct step *whole; /* the first of those with most flops: what the others must be like */
+    double rows;              /* of a sample */
 };
 
 /* --- which tasks
@@ -87,9 +89,13 @@ static bool is_offloaded(const ls_trace *trace) {
     return false;
 }
 
+/* A gradient that two layers read: of one of them, it is copied. */
+static bool is_copy(const struct ls_task *task) { return task->kind == LS_TASK_COPY && task->from == task->to; }
+
 /* Gradients' averaging belongs to a mode, not to the network. */
 static bool is_of_the_network(const struct source *s, const struct ls_task *task) {
-    if (task->kind != LS_TASK_KERNEL || task->step < 0 || !is_work_phase(task->phase)) return false;
+    if (task->kind != LS_TASK_KERNEL && !is_copy(task)) return false;
+    if (task->step < 0 || !is_work_phase(task->phase)) return false;
     bool averages = strcmp(task->name, "scale") == 0 || strcmp(task->name, "divide") == 0;
     return !(averages && s->about->world_size > 1 && strcmp(task->phase, "backward") == 0);
 }
@@ -223,11 +229,25 @@ static double samples_of(const struct ls_trace_about *about) {
     return about->micro_batches > 1 ? ceil(samples / about->micro_batches) : samples;
 }
 
+/* Labels of a sample; where the loss has none, one. */
+static double rows_of_a_sample(const struct source *s) {
+    for (int k = 0; k < s->whole->count; k++)
+        if (strcmp(kernel_of(s, s->whole, k)->name, "cross_entropy") == 0)
+            return fmax(1, (double)s->about->answer_bytes / sizeof(int64_t));
+    return 1;
+}
+
 static double fixed_bytes(const struct source *s, const struct ls_task *task) {
     if (strcmp(task->phase, "optimizer") == 0) return (double)task->bytes;
     if (task->fixed_bytes > 0) return task->fixed_bytes;
     if (!ls_workload_kernel_is(task->name, "gemm")) return 0;
-    return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * samples_of(s->about)));
+    double rows = samples_of(s->about) * s->rows;
+    return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * rows));
+}
+
+static bool is_product(const char *name) {
+    return ls_workload_kernel_is(name, "gemm") || ls_workload_kernel_is(name, "conv2d") ||
+           ls_workload_kernel_is(name, "attention");
 }
 
 /* Medians over the whole steps; `values` has room for all of them. */
@@ -248,13 +268,12 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
     if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
     for (int k = 0; k < s->whole->count; k++) {
         const struct ls_task *task = kernel_of(s, s->whole, k);
-        struct ls_work work = {.name = ls_workload_text(parts, task->name),
+        struct ls_work work = {.name = ls_workload_text(parts, is_copy(task) ? "gradient copy" : task->name),
                                .phase = ls_workload_text(parts, task->phase),
                                .flops = (double)task->flops,
-                               .bytes = (double)task->bytes,
+                               .bytes = (double)task->bytes * (is_copy(task) ? 2 : 1), /* read and written */
                                .fixed_bytes = fixed_bytes(s, task),
-                               .is_product = ls_workload_kernel_is(task->name, "gemm") ||
-                                             ls_workload_kernel_is(task->name, "conv2d"),
+                               .is_product = is_product(task->name),
                                .us = median_us(s, values, k, false),
                                .host_us = s->host >= 0 ? median_us(s, values, k, true) : -1};
         if (work.us < 0) work.host_us = -1; /* a meta device: what its host needed says nothing */
@@ -369,6 +388,7 @@ ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace) {
     status = parts ? find_steps(&s) : LS_ERR_NO_MEMORY;
     if (status == LS_OK) status = compare_steps(&s);
     if (status == LS_OK && s.host >= 0) share_host_time(&s);
+    if (status == LS_OK) s.rows = rows_of_a_sample(&s);
     if (status == LS_OK) status = fill(&s, parts);
     free(s.kernels);
     free(s.host_us);

@@ -26,16 +26,23 @@ size_t ls_dtype_nbytes(ls_dtype dtype);
 /* "fp32", "fp16", ... */
 const char *ls_dtype_name(ls_dtype dtype);
 
+/* A function that kernels of GPUs call, too. */
+#ifdef __CUDACC__
+#define LS_ANYWHERE __host__ __device__
+#else
+#define LS_ANYWHERE
+#endif
+
 /* IEEE binary16 and bfloat16 to and from float; rounding to nearest even, NaN stays NaN, overflow becomes infinity.
  * Without branches and inline, so that compilers can vectorise loops over them. */
 
-static inline uint32_t ls_float_bits(float value) {
+static inline LS_ANYWHERE uint32_t ls_float_bits(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float ls_float_of_bits(uint32_t bits) {
+static inline LS_ANYWHERE float ls_float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;

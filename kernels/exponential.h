@@ -1,4 +1,4 @@
-/* exp and tanh of floats: ours, so that they are vectorised, and have the same bits in every build for CPUs and on GPUs.
+/* exp, tanh and GELU of floats: ours, so that they are vectorised, and have the same bits in every build for CPUs and on GPUs.
  *   idea  : exp(x) = 2^n exp(r) with n the whole number next to x / ln 2, and |r| at most ln 2 / 2; ln 2 is subtracted
  *           in two parts, of which the first, times n, is exact. exp(r) = 1 + r + r^2 Q(r). 2^n is multiplied on in
  *           two halves, so that results reach down into the subnormal numbers and up to infinity.
@@ -40,6 +40,19 @@ static inline LS_ANYWHERE float ls_tanh_float(float x) {
     float small = a + a * z * p, large = 1 - 2 / (ls_exp_float(2 * a) + 1);
     float y = a < 0.625f ? small : large;
     return ls_float_of_bits(ls_float_bits(y) | sign);
+}
+
+/* tanh(sqrt(2/pi) (x + 0.044715 x^3)), as x times a polynomial of x^2; below, that argument's derivative. */
+static inline LS_ANYWHERE float ls_gelu_tanh(float x) {
+    return ls_tanh_float(x * (0x1.988454p-1f + 0x1.2444f2p-5f * (x * x)));
+}
+
+static inline LS_ANYWHERE float ls_gelu_float(float x) { return 0.5f * x * (1 + ls_gelu_tanh(x)); }
+
+/* The derivative of GELU. */
+static inline LS_ANYWHERE float ls_gelu_slope(float x) {
+    float t = ls_gelu_tanh(x), of_argument = 0x1.988454p-1f + 0x1.b6676cp-4f * (x * x);
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * of_argument;
 }
 
 #endif

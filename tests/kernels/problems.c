@@ -137,6 +137,21 @@ void problem_relu_backward(struct problem *p, size_t n) {
         (struct ls_relu_backward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), kernel_random(n, 3), n};
 }
 
+void problem_add_bias_gelu(struct problem *p, size_t n) {
+    size_t columns = 2 * n + 1;
+    void *y = problem_results(p, n * columns, 1), *x = problem_results(p, n * columns, 2);
+    p->op.arguments.add_bias_gelu =
+        (struct ls_add_bias_gelu_arguments){p->dtype, y, x, problem_values(p, columns, 3), n, columns};
+}
+
+void problem_gelu_bias_gradient(struct problem *p, size_t n) {
+    size_t columns = 5 * n + 1;
+    float *dbias = problem_floats(p, columns, 1);
+    void *dy = problem_results(p, n * columns, 2);
+    p->op.arguments.gelu_bias_gradient = (struct ls_gelu_bias_gradient_arguments){
+        p->dtype, dbias, dy, problem_values(p, n * columns, 3), n, columns, n % 2 == 1};
+}
+
 /* --- the list ---------------------------------------------------------------------------------------------------- */
 
 bool op_has_dtype(ls_op_id id) {
@@ -149,6 +164,12 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_add_bias_relu:
     case LS_OP_bias_gradient:
     case LS_OP_relu_bias_gradient:
+    case LS_OP_add_bias_gelu:
+    case LS_OP_gelu_bias_gradient:
+    case LS_OP_layernorm_forward:
+    case LS_OP_layernorm_backward:
+    case LS_OP_embedding_forward:
+    case LS_OP_embedding_backward:
     case LS_OP_conv2d_forward:
     case LS_OP_conv2d_backward_data:
     case LS_OP_conv2d_backward_weights:

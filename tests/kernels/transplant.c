@@ -46,6 +46,7 @@ struct argument {
         const float *: INPUT,                                                                                          \
         const double *: INPUT,                                                                                         \
         const uint8_t *: INPUT,                                                                                        \
+        const int32_t *: INPUT,                                                                                        \
         const int64_t *: INPUT,                                                                                        \
         const struct ls_update_state *: INPUT,                                                                         \
         const struct ls_scaler_state *: INPUT,                                                                         \
@@ -58,6 +59,7 @@ struct argument {
         const void *: latest,                                                                                          \
         uint8_t *: LS_INT64,                                                                                           \
         const uint8_t *: LS_INT64,                                                                                     \
+        const int32_t *: LS_INT64,                                                                                     \
         int64_t *: LS_INT64,                                                                                           \
         const int64_t *: LS_INT64,                                                                                     \
         default: LS_FP32)

@@ -21,6 +21,7 @@ extern "C" {
 typedef enum ls_cuda_fault_kind {
     LS_CUDA_FAULT_NONE,
     LS_CUDA_FAULT_LABEL,     /* cross_entropy: a label outside of [0, limit); value = the label */
+    LS_CUDA_FAULT_TOKEN,     /* embedding: a token outside of [0, limit); value = the token */
     LS_CUDA_FAULT_BATCHNORM, /* batchnorm_merge: fewer than two values per channel in all; value = how many */
 } ls_cuda_fault_kind;
 

@@ -92,6 +92,9 @@ static ls_status report_fault(ls_stream *stream) {
     if (fault.kind == LS_CUDA_FAULT_LABEL) {
         status = ls_fail(LS_ERR_INVALID, "cross_entropy: label %" PRId64 " is outside of [0, %d)", fault.value,
                          (int)fault.limit);
+    } else if (fault.kind == LS_CUDA_FAULT_TOKEN) {
+        status = ls_fail(LS_ERR_INVALID, "embedding: token %" PRId64 " is outside of [0, %d)", fault.value,
+                         (int)fault.limit);
     } else {
         status = ls_fail(LS_ERR_INVALID,
                          "batch norm needs more than one value per channel in training; this batch has %" PRId64,

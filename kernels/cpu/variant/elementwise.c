@@ -63,16 +63,12 @@ ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
     return LS_OK;
 }
 
-static void add(float *restrict y, const float *restrict x, size_t count) {
-    for (size_t i = 0; i < count; i++) y[i] += x[i];
-}
-
 /* Blocks that stay in the L1 cache, so that y is read and written once however many sources there are. */
 ls_status LS_CPU(reduce_add)(const struct ls_reduce_add_arguments *a) {
     const size_t block = 2048;
     for (size_t begin = 0; begin < a->count; begin += block) {
         size_t count = a->count - begin < block ? a->count - begin : block;
-        for (int s = 0; s < a->source_count; s++) add(a->y + begin, a->sources[s] + begin, count);
+        for (int s = 0; s < a->source_count; s++) ls_add_floats(a->y + begin, a->sources[s] + begin, count);
     }
     return LS_OK;
 }
@@ -81,21 +77,14 @@ static void rectify(float *y, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] = y[i] <= 0 ? 0 : y[i]; /* a NaN is not <= 0 and stays */
 }
 
-/* A block of y as floats, to be changed and then stored. */
-static float *block_to_change(ls_dtype dtype, void *y, size_t at, size_t count, float *buffer) {
-    if (dtype == LS_FP32) return (float *)y + at;
-    LS_CPU(widen)(dtype, buffer, (const uint16_t *)y + at, count);
-    return buffer;
-}
-
 /* Rounding moves no value across 0, so the ReLU may come before it. */
 static void add_bias(ls_dtype dtype, void *y, const void *bias, size_t rows, size_t columns, bool relu) {
     float y_buffer[LS_BLOCK], bias_buffer[LS_BLOCK];
     for (size_t c = 0, count; (count = ls_block_count(dtype, columns - c)) > 0; c += count) {
         const float *bias_block = ls_block(dtype, bias, c, count, bias_buffer);
         for (size_t at = c; at < rows * columns; at += columns) {
-            float *block = block_to_change(dtype, y, at, count, y_buffer);
-            add(block, bias_block, count);
+            float *block = ls_block_to_change(dtype, y, at, count, y_buffer);
+            ls_add_floats(block, bias_block, count);
             if (relu) rectify(block, count);
             ls_store_block(dtype, y, at, block, count);
         }
@@ -124,14 +113,6 @@ static void mask_halves(ls_dtype dtype, uint16_t *restrict dx, const uint16_t *r
     for (size_t i = 0; i < count; i++) dx[i] = (int16_t)y[i] > 0 || y[i] > minus_infinity ? dx[i] : 0;
 }
 
-static void put_sum(float *dbias, const float *sum, size_t count, bool accumulate) {
-    if (accumulate) {
-        add(dbias, sum, count);
-    } else {
-        memcpy(dbias, sum, count * sizeof *sum);
-    }
-}
-
 /* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 is compiled as a loop of
  * its own. */
 static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float *dbias, void *dy, const void *y,
@@ -144,9 +125,9 @@ static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float
             size_t at = r * columns + begin;
             if (y && dtype == LS_FP32) mask((float *)dy + at, (const float *)y + at, count);
             if (y && dtype != LS_FP32) mask_halves(dtype, (uint16_t *)dy + at, (const uint16_t *)y + at, count);
-            add(sum, ls_block(dtype, dy, at, count, buffer), count);
+            ls_add_floats(sum, ls_block(dtype, dy, at, count, buffer), count);
         }
-        put_sum(dbias + begin, sum, count, accumulate);
+        ls_put_sum(dbias + begin, sum, count, accumulate);
     }
 }
 

@@ -34,6 +34,13 @@ static inline const float *ls_block(ls_dtype dtype, const void *x, size_t at, si
     return buffer;
 }
 
+/* The same of a y that is to be changed, and then stored. */
+static inline float *ls_block_to_change(ls_dtype dtype, void *y, size_t at, size_t count, float *buffer) {
+    if (dtype == LS_FP32) return (float *)y + at;
+    LS_CPU(widen)(dtype, buffer, (const uint16_t *)y + at, count);
+    return buffer;
+}
+
 /* Where to write a result for y[at] and on: into y itself if it is fp32; else into the buffer, which ls_store_block
  * rounds into y. */
 static inline float *ls_block_to_fill(ls_dtype dtype, void *y, size_t at, float *buffer) {

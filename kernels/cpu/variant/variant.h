@@ -28,4 +28,18 @@ static inline float ls_sum_lanes(float lanes[LS_LANES]) {
     return lanes[0];
 }
 
+/* y += x */
+static inline void ls_add_floats(float *restrict y, const float *restrict x, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] += x[i];
+}
+
+/* A gradient that is done: put there, or added to what is there. */
+static inline void ls_put_sum(float *restrict gradient, const float *restrict sum, size_t count, bool accumulate) {
+    if (accumulate) {
+        ls_add_floats(gradient, sum, count);
+    } else {
+        memcpy(gradient, sum, count * sizeof *sum);
+    }
+}
+
 #endif

@@ -1,0 +1,50 @@
+/* gelu — GELU in the tanh form, with the bias in front of it.
+ *   idea  : one pass over memory: a block gets its bias, is stored, and goes through GELU while it is in the L1 cache.
+ *           tanh is our own (exponential.h), so that loops are vectorised; the gradient computes it anew from x
+ *   halves: GELU sees x as it was stored, and dbias sums dy as it was stored, so that the passes agree on x
+ *   order : element by element; dbias adds its rows in ascending order */
+#include "kernels/cpu/variant/half.h"
+#include "kernels/exponential.h"
+
+static void gelu(float *restrict y, const float *restrict x, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] = ls_gelu_float(x[i]);
+}
+
+static void multiply_by_slope(float *restrict dy, const float *restrict x, size_t count) {
+    for (size_t i = 0; i < count; i++) dy[i] *= ls_gelu_slope(x[i]);
+}
+
+ls_status LS_CPU(add_bias_gelu)(const struct ls_add_bias_gelu_arguments *a) {
+    float x_buffer[LS_BLOCK], y_buffer[LS_BLOCK], bias_buffer[LS_BLOCK];
+    ls_dtype dtype = a->dtype;
+    for (size_t c = 0, count; (count = ls_block_count(dtype, a->columns - c)) > 0; c += count) {
+        const float *bias = ls_block(dtype, a->bias, c, count, bias_buffer);
+        for (size_t at = c; at < a->rows * a->columns; at += a->columns) {
+            float *x = ls_block_to_change(dtype, a->x, at, count, x_buffer);
+            float *y = ls_block_to_fill(dtype, a->y, at, y_buffer);
+            ls_add_floats(x, bias, count);
+            ls_store_block(dtype, a->x, at, x, count);
+            gelu(y, ls_block(dtype, a->x, at, count, x_buffer), count);
+            ls_store_block(dtype, a->y, at, y, count);
+        }
+    }
+    return LS_OK;
+}
+
+ls_status LS_CPU(gelu_bias_gradient)(const struct ls_gelu_bias_gradient_arguments *a) {
+    enum { SUMS = 256 }; /* columns at a time */
+    ls_dtype dtype = a->dtype;
+    for (size_t begin = 0; begin < a->columns; begin += SUMS) {
+        size_t count = a->columns - begin < SUMS ? a->columns - begin : SUMS;
+        float sum[SUMS] = {0}, dy_buffer[SUMS], x_buffer[SUMS];
+        for (size_t r = 0; r < a->rows; r++) {
+            size_t at = r * a->columns + begin;
+            float *dy = ls_block_to_change(dtype, a->dy, at, count, dy_buffer);
+            multiply_by_slope(dy, ls_block(dtype, a->x, at, count, x_buffer), count);
+            ls_store_block(dtype, a->dy, at, dy, count);
+            ls_add_floats(sum, ls_block(dtype, a->dy, at, count, dy_buffer), count);
+        }
+        ls_put_sum(a->dbias + begin, sum, count, a->accumulate);
+    }
+    return LS_OK;
+}

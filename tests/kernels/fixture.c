@@ -150,6 +150,11 @@ int64_t *kernel_golden_labels(size_t count) {
     return kernel_labels(find("labels", LS_SAFETENSOR_I64, count)->data, count);
 }
 
+int32_t *kernel_golden_tokens(size_t count) {
+    int32_t *tokens = kernel_bytes(count * sizeof *tokens);
+    return memcpy(tokens, find("tokens", LS_SAFETENSOR_I32, count)->data, count * sizeof *tokens);
+}
+
 /* --- comparisons ------------------------------------------------------------------------------------------------- */
 
 static void expect(const char *what, size_t index, double got, double want, double tolerance) {

@@ -39,6 +39,7 @@ void kernel_golden_open(const char *name);
 /* A copy of a tensor of that file; it must be there, of fp32, with `count` elements. */
 float *kernel_golden(const char *tensor, size_t count);
 int64_t *kernel_golden_labels(size_t count);
+int32_t *kernel_golden_tokens(size_t count);
 
 /* Asserts |got - want| <= atol + rtol |want| for every element; a NaN fails. */
 void kernel_expect_close(const char *what, const float *got, const float *want, size_t count, double rtol, double atol);

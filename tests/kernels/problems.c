@@ -138,7 +138,7 @@ void problem_relu_backward(struct problem *p, size_t n) {
 }
 
 void problem_add_bias_gelu(struct problem *p, size_t n) {
-    size_t columns = 2 * n + 1;
+    size_t columns = n + 3;
     void *y = problem_results(p, n * columns, 1), *x = problem_results(p, n * columns, 2);
     p->op.arguments.add_bias_gelu =
         (struct ls_add_bias_gelu_arguments){p->dtype, y, x, problem_values(p, columns, 3), n, columns};

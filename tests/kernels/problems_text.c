@@ -20,7 +20,7 @@ void problem_layernorm_forward(struct problem *p, size_t n) {
 }
 
 void problem_layernorm_backward(struct problem *p, size_t n) {
-    size_t rows = 3 * n, channels = 2 * n + 1;
+    size_t rows = 3 * n, channels = n + 1;
     void *dx = problem_results(p, rows * channels, 1);
     float *dgamma = problem_floats(p, channels, 2), *dbeta = problem_floats(p, channels, 3);
     p->op.arguments.layernorm_backward =

@@ -1,6 +1,6 @@
 /* gelu — GELU in the tanh form, with the bias in front of it.
  *   idea  : one pass over memory: a block gets its bias, is stored, and goes through GELU while it is in the L1 cache.
- *           tanh is our own (exponential.h), so that loops are vectorised; the gradient computes it anew from x
+ *           exp is our own (exponential.h), so that loops are vectorised; the gradient computes it anew from x
  *   halves: GELU sees x as it was stored, and dbias sums dy as it was stored, so that the passes agree on x
  *   order : element by element; dbias adds its rows in ascending order */
 #include "kernels/cpu/variant/half.h"

@@ -119,10 +119,11 @@ static void check_row(const struct layernorm *l, size_t r, double *want_dgamma, 
     }
     for (size_t c = 0; c < count; c++)
         dx[c] = invstd * ((double)dy[c] * (double)l->gamma[c] - plain - ((double)x[c] - mean) * invstd * with_xhat);
-    expect_floats("mean", &l->mean[r], &mean, 1, 3);
-    expect_floats("invstd", &l->invstd[r], &invstd, 1, invstd);
-    expect_floats("y", (const float *)l->y + r * count, y, count, 1 + invstd);
-    expect_floats("dx", (const float *)l->dx + r * count, dx, count, invstd * (1 + invstd));
+    double scale = kernel_is_on(ON_NAIVE) ? 1 + sqrt((double)count) : 1; /* of one sum, where others have many */
+    expect_floats("mean", &l->mean[r], &mean, 1, 3 * scale);
+    expect_floats("invstd", &l->invstd[r], &invstd, 1, invstd * scale);
+    expect_floats("y", (const float *)l->y + r * count, y, count, (1 + invstd) * scale);
+    expect_floats("dx", (const float *)l->dx + r * count, dx, count, invstd * (1 + invstd) * scale);
 }
 
 TEST_CASE(layernorm_is_its_formula) {

@@ -171,7 +171,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -241,6 +241,9 @@ soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test pr
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
 hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
+
+every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes
+	@LS_EVERY_FLOAT=1 $<
 
 RESULTS    := $(BUILD)/results
 BENCH_WHAT := $(if $(MODEL),--models=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(N),--n=$(call quoted,$(N))) $(if $(ALL),--all)

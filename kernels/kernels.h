@@ -151,6 +151,14 @@ void ls_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, const voi
 void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *y, size_t rows,
                            size_t columns, bool accumulate);
 
+/* GELU in the tanh form: gelu(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+/* x[r,c] += bias[c]; y[r,c] = gelu(x[r,c]) of the x that was stored */
+void ls_add_bias_gelu(ls_stream *stream, ls_dtype dtype, void *y, void *x, const void *bias, size_t rows,
+                      size_t columns);
+/* dy[r,c] *= gelu'(x[r,c]); dbias[c] = sum over r of the dy[r,c] that was stored, r ascending */
+void ls_gelu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *x, size_t rows,
+                           size_t columns, bool accumulate);
+
 /* --- residual connections, and values with several readers ------------------------------------------------------------ */
 
 /* y = a + b, in half precision rounded once */
@@ -163,38 +171,6 @@ void ls_add(ls_stream *stream, ls_dtype dtype, void *y, const void *a, const voi
 void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
 /* dx = 0 where y <= 0, else dy */
 void ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
-
-/* GELU in the tanh form: gelu(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
-/* x[r,c] += bias[c]; y[r,c] = gelu(x[r,c]) of the x that was stored */
-void ls_add_bias_gelu(ls_stream *stream, ls_dtype dtype, void *y, void *x, const void *bias, size_t rows,
-                      size_t columns);
-/* dy[r,c] *= gelu'(x[r,c]); dbias[c] = sum over r of the dy[r,c] that was stored, r ascending */
-void ls_gelu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *x, size_t rows,
-                           size_t columns, bool accumulate);
-
-/* --- layer normalisation: x [rows,channels], statistics of each row ---------------------------------------------------- */
-
-/* mean, var (biased) of a row; invstd = 1/sqrt(var + epsilon); y = (x - mean) invstd gamma + beta. mean and invstd have a
- * float for each row. */
-void ls_layernorm_forward(ls_stream *stream, ls_dtype dtype, void *y, const void *x, const float *gamma,
-                          const float *beta, float *mean, float *invstd, size_t rows, size_t channels, float epsilon);
-/* With xhat = (x - mean) invstd: dbeta[c] = sum over r of dy[r,c]; dgamma[c] = sum over r of dy[r,c] xhat[r,c], r
- * ascending; dx = invstd (dy gamma - average of dy gamma - xhat (average of dy gamma xhat)), averages over the row */
-void ls_layernorm_backward(ls_stream *stream, ls_dtype dtype, void *dx, float *dgamma, float *dbeta, const void *dy,
-                           const void *x, const float *gamma, const float *mean, const float *invstd, size_t rows,
-                           size_t channels, bool accumulate);
-
-/* --- embedding: tables [vocabulary,channels] and [context,channels], fp32; y and dy [rows,channels] ------------------- */
-
-/* y[r] = token_table[tokens[r]] + position_table[r mod context]. A token outside [0, vocabulary) is LS_ERR_INVALID, in
- * both. */
-void ls_embedding_forward(ls_stream *stream, ls_dtype dtype, void *y, const int32_t *tokens, const float *token_table,
-                          const float *position_table, size_t rows, size_t context, size_t vocabulary, size_t channels);
-/* dtable[v] = sum of dy[r] over the rows with tokens[r] = v, r ascending, one after the other onto what is there: 0 unless
- * `accumulate`. (The gradient of the position table is a sum over sequences: ls_bias_gradient of [sequences, context x
- * channels].) */
-void ls_embedding_backward(ls_stream *stream, ls_dtype dtype, float *dtable, const void *dy, const int32_t *tokens,
-                           size_t rows, size_t vocabulary, size_t channels, bool accumulate);
 
 /* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */
 
@@ -253,6 +229,18 @@ void ls_batchnorm_input_gradient(ls_stream *stream, struct ls_batchnorm_shape sh
                                  const void *x, const float *gamma, const float *beta, const float *mean,
                                  const float *invstd, const float *sums, const double *count);
 
+/* --- layer normalisation: x [rows,channels], statistics of each row ---------------------------------------------------- */
+
+/* mean, var (biased) of a row; invstd = 1/sqrt(var + epsilon); y = (x - mean) invstd gamma + beta. mean and invstd have a
+ * float for each row. */
+void ls_layernorm_forward(ls_stream *stream, ls_dtype dtype, void *y, const void *x, const float *gamma,
+                          const float *beta, float *mean, float *invstd, size_t rows, size_t channels, float epsilon);
+/* With xhat = (x - mean) invstd: dbeta[c] = sum over r of dy[r,c]; dgamma[c] = sum over r of dy[r,c] xhat[r,c], r
+ * ascending; dx = invstd (dy gamma - average of dy gamma - xhat (average of dy gamma xhat)), averages over the row */
+void ls_layernorm_backward(ls_stream *stream, ls_dtype dtype, void *dx, float *dgamma, float *dbeta, const void *dy,
+                           const void *x, const float *gamma, const float *mean, const float *invstd, size_t rows,
+                           size_t channels, bool accumulate);
+
 /* --- max-pooling ------------------------------------------------------------------------------------------------- */
 
 /* y = the largest of each window; choice = its place in the window, row-major (the first of equals; a NaN wins) */
@@ -260,6 +248,18 @@ void ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, void *y, 
 /* dx = dy at the chosen place, 0 elsewhere */
 void ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, void *dx, const void *dy,
                          const uint8_t *choice);
+
+/* --- embedding: tables [vocabulary,channels] and [context,channels], fp32; y and dy [rows,channels] ------------------- */
+
+/* y[r] = token_table[tokens[r]] + position_table[r mod context]. A token outside [0, vocabulary) is LS_ERR_INVALID, in
+ * both. */
+void ls_embedding_forward(ls_stream *stream, ls_dtype dtype, void *y, const int32_t *tokens, const float *token_table,
+                          const float *position_table, size_t rows, size_t context, size_t vocabulary, size_t channels);
+/* dtable[v] = sum of dy[r] over the rows with tokens[r] = v, r ascending, one after the other onto what is there: 0 unless
+ * `accumulate`. (The gradient of the position table is a sum over sequences: ls_bias_gradient of [sequences, context x
+ * channels].) */
+void ls_embedding_backward(ls_stream *stream, ls_dtype dtype, float *dtable, const void *dy, const int32_t *tokens,
+                           size_t rows, size_t vocabulary, size_t channels, bool accumulate);
 
 /* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
 

@@ -123,20 +123,6 @@ void problem_bias_gradient(struct problem *p, size_t n) {
         p->dtype, problem_floats(p, columns, 1), problem_values(p, n * columns, 2), n, columns, n % 2 == 1};
 }
 
-void problem_add(struct problem *p, size_t n) {
-    p->op.arguments.add = (struct ls_add_arguments){p->dtype, problem_results(p, n, 1), problem_values(p, n, 2),
-                                                    problem_values(p, n, 3), n};
-}
-
-void problem_relu_forward(struct problem *p, size_t n) {
-    p->op.arguments.relu_forward = (struct ls_relu_forward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), n};
-}
-
-void problem_relu_backward(struct problem *p, size_t n) {
-    p->op.arguments.relu_backward =
-        (struct ls_relu_backward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), kernel_random(n, 3), n};
-}
-
 void problem_add_bias_gelu(struct problem *p, size_t n) {
     size_t columns = n + 3;
     void *y = problem_results(p, n * columns, 1), *x = problem_results(p, n * columns, 2);
@@ -152,6 +138,20 @@ void problem_gelu_bias_gradient(struct problem *p, size_t n) {
         p->dtype, dbias, dy, problem_values(p, n * columns, 3), n, columns, n % 2 == 1};
 }
 
+void problem_add(struct problem *p, size_t n) {
+    p->op.arguments.add = (struct ls_add_arguments){p->dtype, problem_results(p, n, 1), problem_values(p, n, 2),
+                                                    problem_values(p, n, 3), n};
+}
+
+void problem_relu_forward(struct problem *p, size_t n) {
+    p->op.arguments.relu_forward = (struct ls_relu_forward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), n};
+}
+
+void problem_relu_backward(struct problem *p, size_t n) {
+    p->op.arguments.relu_backward =
+        (struct ls_relu_backward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), kernel_random(n, 3), n};
+}
+
 /* --- the list ---------------------------------------------------------------------------------------------------- */
 
 bool op_has_dtype(ls_op_id id) {
@@ -164,15 +164,15 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_add_bias_relu:
     case LS_OP_bias_gradient:
     case LS_OP_relu_bias_gradient:
+    case LS_OP_conv2d_forward:
+    case LS_OP_conv2d_backward_data:
+    case LS_OP_conv2d_backward_weights:
     case LS_OP_add_bias_gelu:
     case LS_OP_gelu_bias_gradient:
     case LS_OP_layernorm_forward:
     case LS_OP_layernorm_backward:
     case LS_OP_embedding_forward:
     case LS_OP_embedding_backward:
-    case LS_OP_conv2d_forward:
-    case LS_OP_conv2d_backward_data:
-    case LS_OP_conv2d_backward_weights:
     case LS_OP_batchnorm_train:
     case LS_OP_batchnorm_eval:
     case LS_OP_batchnorm_backward:

@@ -6,7 +6,7 @@
  *           values. A longer row is summed block by block, and the blocks' sums are added */
 #include "kernels/cpu/variant/half.h"
 
-/* Rows are taken so many at a time, step by step: a step of one row need not wait for the sums of another. */
+/* The forward pass takes so many rows at a time, step by step: no step of a row then waits for that row's sum. */
 #define ROWS 8
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -129,19 +129,12 @@ static void add_row(float *restrict dgamma, float *restrict dbeta, const float *
     }
 }
 
-/* dx of some rows, which are then in the cache. */
-static void input_gradients(const struct ls_layernorm_backward_arguments *a, size_t begin, size_t end) {
-    struct slopes averages[ROWS];
-    for (size_t r = begin; r < end; r++) averages[r - begin] = average_slopes(a, r);
-    for (size_t r = begin; r < end; r++) input_gradient(a, r, averages[r - begin]);
-}
-
 ls_status LS_CPU(layernorm_backward)(const struct ls_layernorm_backward_arguments *a) {
     for (size_t c = 0; c < a->channels; c += LS_BLOCK) {
         size_t count = a->channels - c < LS_BLOCK ? a->channels - c : LS_BLOCK;
         float dgamma[LS_BLOCK] = {0}, dbeta[LS_BLOCK] = {0}, dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK];
         for (size_t r = 0; r < a->rows; r++) {
-            if (c == 0 && r % ROWS == 0) input_gradients(a, r, a->rows - r < ROWS ? a->rows : r + ROWS);
+            if (c == 0) input_gradient(a, r, average_slopes(a, r)); /* while the row is in the cache */
             add_row(dgamma, dbeta, ls_block(a->dtype, a->dy, r * a->channels + c, count, dy_buffer),
                     ls_block(a->dtype, a->x, r * a->channels + c, count, x_buffer), a->mean[r], a->invstd[r], count);
         }

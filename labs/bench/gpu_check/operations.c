@@ -33,6 +33,7 @@ struct material {
     float *small[8]; /* SMALL floats each */
     double *doubles; /* SMALL of them */
     int64_t *labels; /* one per row of CLASSES */
+    int32_t *tokens; /* one per row of COLUMNS */
     uint8_t *choices;
     struct ls_update_state *state;
     struct ls_update_tensor *list;
@@ -41,7 +42,8 @@ struct material {
     struct ls_conv2d_shape conv;
     struct ls_batchnorm_shape norm;
     struct ls_pool_shape pool;
-    size_t rows, side; /* of [rows, COLUMNS]; of a square matrix */
+    size_t rows, side;                 /* of [rows, COLUMNS]; of a square matrix */
+    size_t texts, context, vocabulary; /* rows of [texts, COLUMNS], and of tables */
 };
 
 enum { SMALL = 1 << 14, COLUMNS = 1024, CLASSES = 10 };
@@ -52,6 +54,9 @@ static void shape(struct material *m) {
     m->norm = (struct ls_batchnorm_shape){m->conv.batch, 32, 14 * 14, 0.1f, 1e-5f, true, LS_FP32};
     m->pool = (struct ls_pool_shape){m->conv.batch * 32, 14, 14, 2, LS_FP32};
     m->rows = m->count / COLUMNS;
+    m->texts = m->rows < SMALL ? m->rows : SMALL;
+    m->context = m->rows < 64 ? m->rows : 64;
+    m->vocabulary = m->rows < 256 ? m->rows : 256;
     for (m->side = 64; 4 * m->side * m->side <= m->count && m->side < 8192;) m->side *= 2;
 }
 
@@ -60,6 +65,16 @@ static ls_status make_list(gpu_check_arena *arena, struct material *m) {
     m->list = take(arena, sizeof one);
     return m->list ? ls_copy_now(ls_device_stream(arena->device, LS_STREAM_COMPUTE), m->list, &one, sizeof one)
                    : LS_ERR_NO_MEMORY;
+}
+
+/* Some are frequent, as in texts. */
+static ls_status make_tokens(gpu_check_arena *arena, struct material *m) {
+    int32_t tokens[SMALL];
+    for (size_t r = 0; r < m->texts; r++) tokens[r] = (int32_t)(r * r % 7919 % (r % 3 == 0 ? 5 : 256) % m->vocabulary);
+    m->tokens = take(arena, sizeof tokens);
+    if (!m->tokens) return LS_ERR_NO_MEMORY;
+    return ls_copy_now(ls_device_stream(arena->device, LS_STREAM_COMPUTE), m->tokens, tokens,
+                       m->texts * sizeof *tokens);
 }
 
 static bool gather_material(gpu_check_arena *arena, struct material *m, size_t count) {
@@ -75,6 +90,7 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     m->state = take(arena, sizeof *m->state);
     m->workspace = take(arena, ls_conv2d_workspace_nbytes(ls_device_kind_of(arena->device), &m->conv));
     ls_status status = arena->failed ? LS_ERR_NO_MEMORY : make_list(arena, m);
+    if (status == LS_OK) status = make_tokens(arena, m);
     for (int i = 0; status == LS_OK && i < 6; i++) status = gpu_check_fill(arena->device, m->large[i], count, LS_FP32);
     for (int i = 0; status == LS_OK && i < 3; i++) status = gpu_check_fill(arena->device, m->halves[i], count, LS_BF16);
     if (status == LS_OK) status = gpu_check_fill(arena->device, m->small[7], SMALL, LS_FP32);
@@ -190,6 +206,38 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
     }
 }
 
+/* Of networks for texts: COLUMNS channels. */
+static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
+    float *const *f = m->large, *const *s = m->small;
+    op->id = id;
+    switch (id) {
+    case LS_OP_add_bias_gelu:
+        op->arguments.add_bias_gelu = (struct ls_add_bias_gelu_arguments){LS_FP32, f[0], f[1], s[0], m->rows, COLUMNS};
+        break;
+    case LS_OP_gelu_bias_gradient:
+        op->arguments.gelu_bias_gradient =
+            (struct ls_gelu_bias_gradient_arguments){LS_FP32, s[0], f[0], f[1], m->rows, COLUMNS, false};
+        break;
+    case LS_OP_layernorm_forward:
+        op->arguments.layernorm_forward = (struct ls_layernorm_forward_arguments){
+            LS_FP32, f[0], f[1], s[0], s[1], s[2], s[3], m->texts, COLUMNS, 1e-5f};
+        break;
+    case LS_OP_layernorm_backward:
+        op->arguments.layernorm_backward = (struct ls_layernorm_backward_arguments){
+            LS_FP32, f[0], s[0], s[1], f[1], f[2], s[4], s[2], s[3], m->texts, COLUMNS, false};
+        break;
+    case LS_OP_embedding_forward:
+        op->arguments.embedding_forward = (struct ls_embedding_forward_arguments){
+            LS_FP32, f[0], m->tokens, f[1], f[2], m->texts, m->context, m->vocabulary, COLUMNS};
+        break;
+    case LS_OP_embedding_backward:
+        op->arguments.embedding_backward = (struct ls_embedding_backward_arguments){
+            LS_FP32, f[0], f[1], m->tokens, m->texts, m->vocabulary, COLUMNS, false};
+        break;
+    default: op->id = LS_OP_COUNT; break;
+    }
+}
+
 static void fill_updates(struct ls_op *op, const struct material *m, ls_op_id id) {
     float *const *f = m->large, *const *s = m->small;
     size_t n = m->count, chunks = (n + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
@@ -231,7 +279,7 @@ int gpu_check_make_operations(gpu_check_arena *arena, ls_device *device, size_t 
     static struct material material; /* reduce_add's list of sources must outlive this call */
     if (!gather_material(arena, &material, count)) return 0;
     void (*const fill[])(struct ls_op *, const struct material *, ls_op_id) = {fill_linear, fill_halves, fill_images,
-                                                                               fill_updates};
+                                                                               fill_text, fill_updates};
     int made = 0;
     for (int id = 0; id < LS_OP_COUNT; id++) {
         for (size_t f = 0; f < sizeof fill / sizeof *fill; f++) {

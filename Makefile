@@ -282,7 +282,7 @@ bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, be
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
-GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),walk ops large reference layers batchnorm conv2d fused casts half_products half_layers text optimizers scaler cuda_products cuda_training cuda_modes),$(BUILD)/tests/test_$(test))
+GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),walk ops large reference layers attention batchnorm conv2d fused casts half_products half_layers text optimizers scaler cuda_products cuda_training cuda_modes),$(BUILD)/tests/test_$(test))
 
 # Ways of a GPU to round (tests/cuda_on_cpu/include/cuda_on_cpu.h). `make test` has some of them in some tests, this all in all.
 ROUNDING   := slices:2 slices:4 slices:8 place cut ulps flush slices:2,place,cut,ulps,flush slices:8,place,cut,ulps,flush

@@ -148,3 +148,18 @@ size_t ls_pool_count(const struct ls_pool_shape *s) {
 size_t ls_pool_windows(const struct ls_pool_shape *s) {
     return (size_t)s->planes * (size_t)(s->in_height / s->size) * (size_t)(s->in_width / s->size);
 }
+
+size_t ls_attention_head(const struct ls_attention_shape *s) { return (size_t)s->channels / (size_t)s->heads; }
+
+size_t ls_attention_pairs(const struct ls_attention_shape *s) {
+    return (size_t)s->batch * (size_t)s->heads * ((size_t)s->context * ((size_t)s->context + 1) / 2);
+}
+
+size_t ls_attention_nbytes(const struct ls_attention_shape *s) {
+    return (size_t)s->batch * (size_t)s->context * (size_t)s->channels * ls_dtype_nbytes(s->dtype);
+}
+
+size_t ls_attention_saved_nbytes(const struct ls_attention_shape *s) {
+    size_t rows = (size_t)s->batch * (size_t)s->heads * (size_t)s->context;
+    return rows * (s->tiled ? sizeof(float) : (size_t)s->context * ls_dtype_nbytes(s->dtype));
+}

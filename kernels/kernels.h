@@ -65,6 +65,23 @@ struct ls_pool_shape {
 size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */
 size_t ls_pool_windows(const struct ls_pool_shape *shape); /* output elements */
 
+/* Causal attention of `heads` heads over `batch` sequences of `context` positions. */
+#define LS_ATTENTION_MAX_HEAD 128 /* channels of a head */
+struct ls_attention_shape {
+    int batch, context, heads;
+    int channels;   /* of all heads together: heads divides it */
+    ls_dtype dtype; /* of qkv, y and their gradients, and of scores in memory */
+    bool tiled;     /* scores are computed tile by tile, in backward again; false: they lie in memory */
+};
+size_t ls_attention_head(const struct ls_attention_shape *shape);   /* channels of a head */
+size_t ls_attention_pairs(const struct ls_attention_shape *shape);  /* positions that see a position, of all heads */
+size_t ls_attention_nbytes(const struct ls_attention_shape *shape); /* of y */
+
+/* Bytes of `saved`: [batch, heads, context, context] of dtype; tiled: [batch, heads, context] floats. */
+size_t ls_attention_saved_nbytes(const struct ls_attention_shape *shape);
+/* Bytes of `workspace` that either of the two attention operations of this shape needs on this kind of device. */
+size_t ls_attention_workspace_nbytes(ls_device_kind kind, const struct ls_attention_shape *shape);
+
 /* What an optimizer step depends on. It lives on the device, so that no step waits for the host. */
 struct ls_update_state {
     double learning_rate;  /* of the coming update: ls_set_learning_rate */
@@ -260,6 +277,23 @@ void ls_embedding_forward(ls_stream *stream, ls_dtype dtype, void *y, const int3
  * channels].) */
 void ls_embedding_backward(ls_stream *stream, ls_dtype dtype, float *dtable, const void *dy, const int32_t *tokens,
                            size_t rows, size_t vocabulary, size_t channels, bool accumulate);
+
+/* --- causal attention: qkv [batch, context, 3 channels], a position's row being q, k, v; y [batch, context, channels] --- */
+
+/* Each head has d = channels/heads channels of q, of k, of v and of y, head after head. Of each sequence and head, for
+ * positions t and u <= t, which t sees:
+ *     s[t,u] = q[t] k[u] / sqrt(d);  p[t,u] = exp(s[t,u]) / sum over u of exp(s[t,u]);  y[t] = sum over u of p[t,u] v[u]
+ * `saved` is what backward needs of that: p, 0 where t does not see u; tiled: log(sum over u of exp(s[t,u])).
+ * s, softmax and all sums are fp32. A p in memory is rounded to dtype, as operand of the products; tiled, nothing is
+ * rounded but y. The largest s of a row is subtracted before exp. What lies at a position changes no result at an earlier
+ * one (unless it is not finite). */
+void ls_attention_forward(ls_stream *stream, struct ls_attention_shape shape, void *y, const void *qkv, void *saved,
+                          void *workspace);
+/* dv[u] = sum over t of p[t,u] dy[t];  ds[t,u] = p[t,u] (dy[t] v[u] - dy[t] y[t]);
+ * dq[t] = sum over u of ds[t,u] k[u] / sqrt(d);  dk[u] = sum over t of ds[t,u] q[t] / sqrt(d)
+ * Tiled, p is computed from q, k and `saved`; otherwise ds is rounded to dtype, like p. */
+void ls_attention_backward(ls_stream *stream, struct ls_attention_shape shape, void *dqkv, const void *dy,
+                           const void *qkv, const void *y, const void *saved, void *workspace);
 
 /* --- losses; each gives the loss and its gradient in one pass -------------------------------------------------------- */
 

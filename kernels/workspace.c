@@ -1,4 +1,4 @@
-/* workspace — the scratch memory of products and convolutions, by kind of device. */
+/* workspace — the scratch memory of products, convolutions and attention, by kind of device. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/conv2d_plan.h"
 
@@ -8,4 +8,8 @@ size_t ls_conv2d_workspace_nbytes(ls_device_kind kind, const struct ls_conv2d_sh
 
 size_t ls_gemm_workspace_nbytes(ls_device_kind kind, ls_dtype dtype, size_t m, size_t n, size_t k) {
     return kind == LS_DEVICE_CUDA ? 0 : ls_cpu_gemm_workspace_nbytes(dtype, m, n, k);
+}
+
+size_t ls_attention_workspace_nbytes(ls_device_kind kind, const struct ls_attention_shape *shape) {
+    return kind == LS_DEVICE_CUDA ? 0 : ls_cpu_attention_workspace_nbytes(shape);
 }

@@ -24,8 +24,9 @@ ls_status ls_cpu_gemm_prepare(void);
 ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a);
 ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a);
 
-/* ls_gemm_workspace_nbytes and ls_conv2d_workspace_nbytes of CPU devices. */
+/* ls_gemm_workspace_nbytes, ls_conv2d_workspace_nbytes and ls_attention_workspace_nbytes of CPU devices. */
 size_t ls_cpu_gemm_workspace_nbytes(ls_dtype dtype, size_t m, size_t n, size_t k);
 size_t ls_cpu_conv2d_workspace_nbytes(const struct ls_conv2d_shape *shape);
+size_t ls_cpu_attention_workspace_nbytes(const struct ls_attention_shape *shape);
 
 #endif

@@ -175,6 +175,8 @@ unsigned kernel_own_way(ls_op_id id) {
         [LS_OP_batchnorm_backward] = {~0u, ~0u},
         [LS_OP_batchnorm_statistics] = {1, 1},
         [LS_OP_batchnorm_sums] = {7, 7},
+        [LS_OP_attention_forward] = {3, 3},
+        [LS_OP_attention_backward] = {1, 1},
         [LS_OP_cross_entropy] = {3, 3},
         [LS_OP_squared_error] = {1, 1},
         [LS_OP_square_sum_list] = {1, 1},

@@ -1,4 +1,4 @@
-/* What problems are made of. Private to problems.c, problems_images.c, problems_text.c and problems_update.c. */
+/* What problems are made of. Private to problems.c and problems_*.c. */
 #ifndef TESTS_KERNELS_PROBLEM_PARTS_H
 #define TESTS_KERNELS_PROBLEM_PARTS_H
 

@@ -19,7 +19,7 @@
 
 /* --- what ops.def says of arguments ------------------------------------------------------------------------------- */
 
-enum use { NUMBER, TYPE, CONV2D, BATCHNORM, POOL, INPUT, OUTPUT, LIST, SOURCES };
+enum use { NUMBER, TYPE, CONV2D, BATCHNORM, POOL, ATTENTION, INPUT, OUTPUT, LIST, SOURCES };
 
 /* `const void *` and `void *` are elements of the type that was named last before them. */
 struct argument {
@@ -35,6 +35,7 @@ struct argument {
         struct ls_conv2d_shape: CONV2D,                                                                                \
         struct ls_batchnorm_shape: BATCHNORM,                                                                          \
         struct ls_pool_shape: POOL,                                                                                    \
+        struct ls_attention_shape: ATTENTION,                                                                          \
         void *: OUTPUT,                                                                                                \
         float *: OUTPUT,                                                                                               \
         double *: OUTPUT,                                                                                              \
@@ -69,6 +70,7 @@ static ls_dtype type_of(enum use use, const void *at, ls_dtype latest) {
            : use == CONV2D    ? ((const struct ls_conv2d_shape *)at)->dtype
            : use == BATCHNORM ? ((const struct ls_batchnorm_shape *)at)->dtype
            : use == POOL      ? ((const struct ls_pool_shape *)at)->dtype
+           : use == ATTENTION ? ((const struct ls_attention_shape *)at)->dtype
                               : latest;
 }
 
@@ -104,6 +106,10 @@ static bool is_workspace(const struct argument *argument) { return strcmp(argume
 static size_t workspace_nbytes(ls_device_kind kind, const struct ls_op *op) {
     const struct ls_gemm_arguments *g = &op->arguments.gemm;
     if (op->id == LS_OP_gemm) return ls_gemm_workspace_nbytes(kind, g->dtype, g->m, g->n, g->k);
+    if (op->id == LS_OP_attention_forward)
+        return ls_attention_workspace_nbytes(kind, &op->arguments.attention_forward.shape);
+    if (op->id == LS_OP_attention_backward)
+        return ls_attention_workspace_nbytes(kind, &op->arguments.attention_backward.shape);
     return ls_conv2d_workspace_nbytes(kind, op->id == LS_OP_conv2d_forward ? &op->arguments.conv2d_forward.shape
                                             : op->id == LS_OP_conv2d_backward_data
                                                 ? &op->arguments.conv2d_backward_data.shape

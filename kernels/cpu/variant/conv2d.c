@@ -22,6 +22,7 @@
 #include "kernels/cpu/conv2d_layout.h"
 #include "kernels/cpu/variant/conv2d_product.h"
 #include "kernels/cpu/variant/half.h"
+#include "kernels/cpu/variant/product.h"
 
 /* The parts of the caller's workspace. */
 struct parts {
@@ -127,7 +128,7 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
     float *matrix = p.matrix;
     for (int h = 0; h < s->kernel_h; h++) {
         for (int c = 0; c < s->in_channels; c++, matrix += (size_t)s->kernel_w * (size_t)l.out_columns) {
-            LS_CPU(conv2d_transpose)
+            LS_CPU(transpose)
             (w + weight_row(s, c, h), l.taps, s->out_channels, s->kernel_w, matrix, l.out_columns);
         }
     }
@@ -157,7 +158,7 @@ ls_status LS_CPU(conv2d_forward)(const struct ls_conv2d_forward_arguments *a) {
         pad_image(s, &l, ls_block(s->dtype, a->x, (size_t)n * in, in, p.wide), p.image);
         LS_CPU(conv2d_run_product)(&product);
         float *y = ls_block_to_fill(s->dtype, a->y, (size_t)n * out, p.wide);
-        LS_CPU(conv2d_transpose)(p.sums, l.out_columns, l.out_pixels, s->out_channels, y, l.out_pixels);
+        LS_CPU(transpose)(p.sums, l.out_columns, l.out_pixels, s->out_channels, y, l.out_pixels);
         ls_store_block(s->dtype, a->y, (size_t)n * out, y, out);
     }
     return LS_OK;
@@ -211,7 +212,7 @@ ls_status LS_CPU(conv2d_backward_data)(const struct ls_conv2d_backward_data_argu
         spread_image(s, &l, ls_block(s->dtype, a->dy, (size_t)n * out, out, p.wide), p.image);
         LS_CPU(conv2d_run_product)(&product);
         float *dx = ls_block_to_fill(s->dtype, a->dx, (size_t)n * in, p.wide);
-        LS_CPU(conv2d_transpose)(p.sums, l.in_columns, l.in_pixels, s->in_channels, dx, l.in_pixels);
+        LS_CPU(transpose)(p.sums, l.in_columns, l.in_pixels, s->in_channels, dx, l.in_pixels);
         ls_store_block(s->dtype, a->dx, (size_t)n * in, dx, in);
     }
     return LS_OK;
@@ -238,7 +239,7 @@ static void put_weight_gradient(const struct ls_conv2d_shape *s, const struct ls
                                 const float *total, float *scratch, bool accumulate) {
     for (int h = 0; h < s->kernel_h; h++) {
         for (int c = 0; c < s->in_channels; c++, total += (size_t)s->kernel_w * (size_t)l->out_columns) {
-            LS_CPU(conv2d_transpose)
+            LS_CPU(transpose)
             (total, l->out_columns, s->kernel_w, s->out_channels, scratch + weight_row(s, c, h), l->taps);
         }
     }
@@ -276,7 +277,7 @@ ls_status LS_CPU(conv2d_backward_weights)(const struct ls_conv2d_backward_weight
     for (int n = 0; n < s->batch; n++) {
         pad_image(s, &l, ls_block(s->dtype, a->x, (size_t)n * in, in, p.wide), p.image);
         const float *dy = ls_block(s->dtype, a->dy, (size_t)n * out, out, p.wide);
-        LS_CPU(conv2d_transpose)(dy, l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
+        LS_CPU(transpose)(dy, l.out_pixels, s->out_channels, l.out_pixels, p.matrix, l.out_columns);
         LS_CPU(conv2d_run_product)(&product);
         put(p.total, p.sums, sums, true);
         if (a->dbias != NULL) add_bias_gradient(&l, p.matrix, bias_total);

@@ -1,4 +1,4 @@
-/* conv2d_product — the inner loop of the convolutions, and the transposition around it. Private to conv2d.c. */
+/* conv2d_product — the products that convolutions are made of. Private to conv2d.c. */
 #ifndef LS_KERNELS_CPU_VARIANT_CONV2D_PRODUCT_H
 #define LS_KERNELS_CPU_VARIANT_CONV2D_PRODUCT_H
 
@@ -19,8 +19,5 @@ struct ls_conv2d_product {
 };
 
 void LS_CPU(conv2d_run_product)(const struct ls_conv2d_product *product);
-
-/* to[c][r] = from[r][c]; strides are the distance of two lines in floats. */
-void LS_CPU(conv2d_transpose)(const float *from, int from_stride, int rows, int columns, float *to, int to_stride);
 
 #endif

@@ -63,14 +63,27 @@ static size_t place(const struct head *h, size_t t, size_t part, size_t parts) {
     return ((h->sequence * h->l.context + t) * parts + part) * (size_t)h->shape.channels + h->first_channel;
 }
 
+/* A row is short: a call of memcpy for each would take longer than to copy it. */
+static void copy(float *restrict to, const float *restrict from, size_t count) {
+    size_t i = 0;
+    for (; i + LS_LANES <= count; i += LS_LANES) memcpy(to + i, from + i, LS_LANES * sizeof *to);
+    for (; i < count; i++) to[i] = from[i];
+}
+
 static void load(ls_dtype dtype, float *restrict to, const void *from, size_t at, size_t count) {
-    if (dtype == LS_FP32) memcpy(to, (const float *)from + at, count * sizeof *to);
-    if (dtype != LS_FP32) LS_CPU(widen)(dtype, to, (const uint16_t *)from + at, count);
+    if (dtype == LS_FP32) {
+        copy(to, (const float *)from + at, count);
+    } else {
+        LS_CPU(widen)(dtype, to, (const uint16_t *)from + at, count);
+    }
 }
 
 static void store(ls_dtype dtype, void *to, size_t at, const float *restrict from, size_t count) {
-    if (dtype == LS_FP32) memcpy((float *)to + at, from, count * sizeof *from);
-    if (dtype != LS_FP32) LS_CPU(narrow)(dtype, (uint16_t *)to + at, from, count);
+    if (dtype == LS_FP32) {
+        copy((float *)to + at, from, count);
+    } else {
+        LS_CPU(narrow)(dtype, (uint16_t *)to + at, from, count);
+    }
 }
 
 static void load_rows(const struct head *h, float *to, const void *from, size_t part, size_t parts, float factor) {
@@ -164,11 +177,16 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
 
 /* --- softmax --------------------------------------------------------------------------------------------------------- */
 
-/* Rows of scores are worked on by LS_LANES; behind the `count` that are seen come minus infinities. */
-static size_t whole_lanes(float *s, size_t count) {
+/* Rows of scores are worked on by LS_LANES: what follows the `count` that are seen becomes `unseen`. */
+static size_t whole_lanes(float *s, size_t count, float unseen) {
     size_t end = (count + LS_LANES - 1) / LS_LANES * LS_LANES;
-    for (size_t u = count; u < end; u++) s[u] = -INFINITY;
+    for (size_t u = count; u < end; u++) s[u] = unseen;
     return end;
+}
+
+/* A triangle's tiles read up to ROWS columns behind those that a row sees, as zeros. */
+static void clear_next_lanes(float *s, size_t end, size_t stride) {
+    if (end < stride) memset(s + end, 0, LS_LANES * sizeof *s);
 }
 
 static float largest_of(const float *s, size_t count, float largest) {
@@ -177,8 +195,10 @@ static float largest_of(const float *s, size_t count, float largest) {
     for (size_t u = 0; u < count; u += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) lanes[l] = s[u + (size_t)l] > lanes[l] ? s[u + (size_t)l] : lanes[l];
     }
-    for (int l = 0; l < LS_LANES; l++) largest = lanes[l] > largest ? lanes[l] : largest;
-    return largest;
+    for (int width = LS_LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+    }
+    return lanes[0];
 }
 
 /* s = exp(s - shift); returns their sum. */
@@ -217,10 +237,12 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     struct tile diagonal = make_tile(h, t, t);
     for (size_t r = 0; r < diagonal.rows; r++) {
         float *p = h->scores + r * h->stride;
-        size_t count = t + r + 1, end = whole_lanes(p, count), at = (h->number * h->l.context + t + r) * h->l.context;
+        size_t count = t + r + 1, at = (h->number * h->l.context + t + r) * h->l.context, each = ls_dtype_nbytes(dtype);
+        size_t end = whole_lanes(p, count, -INFINITY);
         multiply_row(p, 1 / exponentials(p, end, largest_of(p, end, -INFINITY)), end);
-        memset(p + end, 0, (h->stride - end) * sizeof *p);
-        store(dtype, saved, at, p, h->l.context);
+        clear_next_lanes(p, end, h->stride);
+        store(dtype, saved, at, p, count);
+        memset((char *)saved + (at + count) * each, 0, (h->l.context - count) * each);
         if (dtype != LS_FP32) load(dtype, p, saved, at, count);
     }
     for (size_t u = 0; u <= t; u += TILE) {
@@ -239,10 +261,10 @@ static void forward_tiled(const struct head *h, size_t t, float *saved) {
         multiply_turned(h, &tile, h->q, h->turned_k, h->scores, h->stride);
         for (size_t r = 0; r < tile.rows; r++) {
             float *s = h->scores + r * h->stride;
-            size_t end = whole_lanes(s, seen(&tile, r));
+            size_t end = whole_lanes(s, seen(&tile, r), -INFINITY);
             float now = largest_of(s, end, largest[r]), factor = ls_exp_float(largest[r] - now);
             sum[r] = sum[r] * factor + exponentials(s, end, now);
-            memset(s + end, 0, (TILE - end) * sizeof *s);
+            clear_next_lanes(s, end, TILE);
             if (factor != 1 && u > 0) multiply_row(h->block + r * h->l.columns, factor, h->l.columns);
             largest[r] = now;
         }
@@ -279,14 +301,11 @@ static void make_probabilities(const struct head *h, const struct tile *tile, co
     const size_t first = h->number * h->l.context + tile->t;
     for (size_t r = 0; r < tile->rows; r++) {
         float *p = h->scores + r * TILE;
-        size_t count = seen(tile, r), end = count;
-        if (h->shape.tiled) {
-            end = whole_lanes(p, count);
-            (void)exponentials(p, end, ((const float *)saved)[first + r]);
-        } else {
-            load(h->shape.dtype, p, saved, (first + r) * h->l.context + tile->u, count);
-        }
-        memset(p + end, 0, (TILE - end) * sizeof *p);
+        size_t count = seen(tile, r);
+        if (!h->shape.tiled) load(h->shape.dtype, p, saved, (first + r) * h->l.context + tile->u, count);
+        size_t end = whole_lanes(p, count, h->shape.tiled ? -INFINITY : 0);
+        if (h->shape.tiled) (void)exponentials(p, end, ((const float *)saved)[first + r]);
+        clear_next_lanes(p, end, TILE);
     }
 }
 
@@ -297,11 +316,12 @@ static void make_gradients(const struct head *h, const struct tile *tile, const 
     for (size_t r = 0; r < tile->rows; r++) {
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
-        size_t count = seen(tile, r);
-        for (size_t u = 0; u < count; u++) ds[u] = p[u] * (ds[u] - means[r]);
-        memset(ds + count, 0, (TILE - count) * sizeof *ds);
-        if (rounds) store(h->shape.dtype, halves, 0, ds, count);
-        if (rounds) load(h->shape.dtype, ds, halves, 0, count);
+        size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
+        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - means[r]);
+        clear_next_lanes(ds, end, TILE);
+        if (!rounds) continue;
+        LS_CPU(narrow)(h->shape.dtype, halves, ds, end);
+        LS_CPU(widen)(h->shape.dtype, ds, halves, end);
     }
 }
 

@@ -11,14 +11,19 @@ typedef float quad __attribute__((vector_size(16)));
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
+static void copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t rows, size_t columns) {
+    for (size_t row = 0; row < rows; row++)
+        memcpy(to + row * to_stride, from + row * from_stride, columns * sizeof *to);
+}
+
 void LS_CPU(multiply)(const struct ls_product *p) {
     static const float zeros[LS_PRODUCT_MOST_COLUMNS];
+    float spare[ROWS * LS_PRODUCT_MOST_COLUMNS] = {0}; /* for the last tile, which repeats the last row */
     for (size_t first = 0; first < p->rows; first += ROWS) {
         size_t end = min_size(first + ROWS, p->rows), begin_step = 0, end_step = p->steps, columns = p->columns;
         if (p->triangle == LS_LOWER_LEFT) end_step = min_size(end, p->steps);
         if (p->triangle == LS_UPPER_LEFT) begin_step = min_size(first, p->steps);
         if (p->triangle == LS_LOWER_RESULT) columns = min_size((end + LS_LANES - 1) / LS_LANES * LS_LANES, columns);
-        /* The last tile repeats the last row. */
         const float *source[ROWS];
         for (size_t row = 0; row < ROWS; row++)
             source[row] = p->left + min_size(first + row, p->rows - 1) * p->left_row + begin_step * p->left_step;
@@ -27,12 +32,15 @@ void LS_CPU(multiply)(const struct ls_product *p) {
                          .steps = end_step - begin_step,
                          .matrix = p->right + begin_step * p->right_stride,
                          .matrix_stride = p->right_stride,
-                         .init = p->add ? result : zeros,
-                         .init_stride = p->add ? p->result_stride : 0,
                          .sums = result,
-                         .sums_stride = p->result_stride,
-                         .rows = (int)(end - first)};
+                         .sums_stride = p->result_stride};
+        bool whole = end == first + ROWS;
+        if (!whole) t.sums = spare, t.sums_stride = LS_PRODUCT_MOST_COLUMNS;
+        if (!whole && p->add) copy_rows(spare, t.sums_stride, result, p->result_stride, end - first, columns);
+        t.init = p->add ? t.sums : zeros;
+        t.init_stride = p->add ? t.sums_stride : 0;
         multiply_row_of_tiles(&t, source, (int)columns, false);
+        if (!whole) copy_rows(result, p->result_stride, spare, t.sums_stride, end - first, columns);
     }
 }
 

@@ -46,7 +46,6 @@ struct tile {
     size_t init_stride;
     float *sums;
     size_t sums_stride;
-    int rows; /* of the ROWS rows of sums, so many are read and written; all of them with step_offset */
 };
 
 /* sums[r][c] = init[c] + sum over i of source[r][offset of i] x matrix[i][c], of 1 or 2 vectors of columns from `column`
@@ -54,13 +53,10 @@ struct tile {
  * pairs in memory. */
 ALWAYS_INLINE void multiply_tile(const struct tile *t, const float *const source[ROWS], size_t column, int vectors,
                                  bool offsets) {
-    const int rows = offsets ? ROWS : t->rows;
     const float *matrix = t->matrix + column, *init = t->init + column;
     float *out = t->sums + column;
     vector low[ROWS], high[ROWS], low_value, high_value;
     for (int row = 0; row < ROWS; row++, init += t->init_stride) {
-        low[row] = high[row] = (vector){0};
-        if (row >= rows) continue;
         memcpy(&low[row], init, sizeof(vector));
         if (vectors == 2) memcpy(&high[row], init + LANES, sizeof(vector));
     }
@@ -74,7 +70,7 @@ ALWAYS_INLINE void multiply_tile(const struct tile *t, const float *const source
             if (vectors == 2) high[row] = fma_vector(high_value, source[row][offset], high[row]);
         }
     }
-    for (int row = 0; row < ROWS && row < rows; row++, out += t->sums_stride) {
+    for (int row = 0; row < ROWS; row++, out += t->sums_stride) {
         low[row] += 0.0f; /* -0 becomes +0 */
         memcpy(out, &low[row], sizeof(vector));
         if (vectors == 2) {

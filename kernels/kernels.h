@@ -289,8 +289,8 @@ void ls_embedding_backward(ls_stream *stream, ls_dtype dtype, float *dtable, con
  * one (unless it is not finite). */
 void ls_attention_forward(ls_stream *stream, struct ls_attention_shape shape, void *y, const void *qkv, void *saved,
                           void *workspace);
-/* dv[u] = sum over t of p[t,u] dy[t];  ds[t,u] = p[t,u] (dy[t] v[u] - dy[t] y[t]);
- * dq[t] = sum over u of ds[t,u] k[u] / sqrt(d);  dk[u] = sum over t of ds[t,u] q[t] / sqrt(d)
+/* dv[u] = sum over t of p[t,u] dy[t];  ds[t,u] = p[t,u] (dy[t] v[u] - dy[t] y[t]) / sqrt(d);
+ * dq[t] = sum over u of ds[t,u] k[u];  dk[u] = sum over t of ds[t,u] q[t]
  * Tiled, p is computed from q, k and `saved`; otherwise ds is rounded to dtype, like p. */
 void ls_attention_backward(ls_stream *stream, struct ls_attention_shape shape, void *dqkv, const void *dy,
                            const void *qkv, const void *y, const void *saved, void *workspace);

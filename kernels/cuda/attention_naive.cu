@@ -42,7 +42,7 @@ __device__ size_t number_of(const Attention &a, const Row &r) { return (r.b * a.
 template <class T>
 __device__ float probability(const Attention &a, const T *qkv, const void *saved, const Row &r, size_t u) {
     size_t row = number_of(a, r);
-    if (a.tiled) return expf(score(a, qkv, r, u) - static_cast<const float *>(saved)[row]);
+    if (a.tiled) return ls_exp_float(score(a, qkv, r, u) - static_cast<const float *>(saved)[row]);
     return to_float(static_cast<const T *>(saved)[row * a.context + u]);
 }
 
@@ -53,14 +53,14 @@ template <class T> __global__ void softmax_naive(Forward<T> f) {
     const Row r = {i / a.context / a.heads, i / a.context % a.heads, i % a.context};
     float largest = -INFINITY, sum = 0;
     for (size_t u = 0; u <= r.t; u++) largest = fmaxf(largest, score(a, f.qkv, r, u));
-    for (size_t u = 0; u <= r.t; u++) sum += expf(score(a, f.qkv, r, u) - largest);
+    for (size_t u = 0; u <= r.t; u++) sum += ls_exp_float(score(a, f.qkv, r, u) - largest);
     if (a.tiled) {
         static_cast<float *>(f.saved)[i] = largest + logf(sum);
         return;
     }
     T *p = static_cast<T *>(f.saved) + i * a.context;
     for (size_t u = 0; u < a.context; u++)
-        p[u] = from_float<T>(u <= r.t ? expf(score(a, f.qkv, r, u) - largest) / sum : 0);
+        p[u] = from_float<T>(u <= r.t ? ls_exp_float(score(a, f.qkv, r, u) - largest) / sum : 0);
 }
 
 template <class T> __global__ void forward_naive(Forward<T> f) {
@@ -93,7 +93,7 @@ template <class T> __device__ float score_gradient(const Backward<T> &g, const R
     const Attention &a = g.a;
     const T *dy = row_of(a, g.dy, r);
     float dp = dot(dy, head_of(a, g.qkv, r.b, r.h, u, 2), a.d), mean = dot(dy, row_of(a, g.y, r), a.d);
-    float ds = probability(a, g.qkv, g.saved, r, u) * (dp - mean);
+    float ds = probability(a, g.qkv, g.saved, r, u) * (dp - mean) * a.scale;
     return a.tiled ? ds : rounded<T>(ds);
 }
 
@@ -112,7 +112,7 @@ template <class T> __global__ void backward_naive(Backward<T> g) {
         sum = fmaf(score_gradient(g, r, at), to_float(head_of(a, g.qkv, r.b, r.h, r.t, 0)[c]), sum);
     for (; r.t < a.context && part == 2; r.t++)
         sum = fmaf(probability(a, g.qkv, g.saved, r, at), to_float(row_of(a, g.dy, r)[c]), sum);
-    g.dqkv[i] = from_float<T>(part < 2 ? a.scale * sum : sum);
+    g.dqkv[i] = from_float<T>(sum);
 }
 
 } // namespace

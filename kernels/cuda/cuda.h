@@ -45,7 +45,8 @@ extern "C" {
 
 /* A product of matrices, or of `batch` of them: c = op(a) op(b) + beta c, row-major and dense, as ls_gemm says. Sums
  * are fp32, and c is rounded once; with lane->tf32, inputs of fp32 are rounded to TF32. beta 0: c is not read. Matrix
- * i begins stride_a * i elements behind the first; a stride of 0 uses one matrix for all (not for c). */
+ * i begins stride_a * i elements behind the first; a stride of 0 uses one matrix for all (not for c). Rows of a matrix as
+ * it is stored lie row_a elements apart; 0: dense. */
 struct ls_cuda_product {
     ls_dtype dtype;   /* of a and b: LS_FP32, LS_FP16 or LS_BF16 */
     ls_dtype c_dtype; /* the same, or LS_FP32 */
@@ -56,6 +57,7 @@ struct ls_cuda_product {
     void *c;
     size_t batch; /* 1: the strides do not count */
     size_t stride_a, stride_b, stride_c;
+    size_t row_a, row_b, row_c;
 };
 
 /* Enqueues it, by cuBLAS; `op` names it in errors. For one shape on one GPU, cuBLAS sums in the same order at every

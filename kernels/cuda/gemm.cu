@@ -60,10 +60,14 @@ ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_
     if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
     ls_status status = check_types(op, p->dtype, p->c_dtype);
     if (status != LS_OK) return status;
-    if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most) return LS_OK;
+    const size_t row = p->row_a > p->row_b ? p->row_a : p->row_b;
+    if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most && row <= most && p->row_c <= most)
+        return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
                    p->n, p->k, p->batch);
 }
+
+int row_of(size_t row, int dense) { return row > 0 ? (int)row : dense; }
 
 /* c = beta c: the product for k = 0, without cuBLAS. Several matrices are contiguous. */
 ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
@@ -84,20 +88,20 @@ ls_status ls_cuda_matmul(const ls_cuda_lane *lane, const char *op, const ls_cuda
     if (p->k == 0) return scale_result(lane, op, p);
     const cublasOperation_t a = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int m = (int)p->m, n = (int)p->n, k = (int)p->k, row_a = p->transpose_a ? m : k,
-              row_b = p->transpose_b ? k : n;
+    const int m = (int)p->m, n = (int)p->n, k = (int)p->k, row_a = row_of(p->row_a, p->transpose_a ? m : k),
+              row_b = row_of(p->row_b, p->transpose_b ? k : n), row_c = row_of(p->row_c, n);
     const cudaDataType_t type = type_of(p->dtype), c_type = type_of(p->c_dtype);
     const cublasComputeType_t arithmetic = arithmetic_of(lane, p->dtype);
     const float one = 1;
     if (p->batch == 1) {
         return ls_cublas_check(cublasGemmEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b, p->a, type, row_a,
-                                            &p->beta, p->c, c_type, n, arithmetic, CUBLAS_GEMM_DEFAULT),
+                                            &p->beta, p->c, c_type, row_c, arithmetic, CUBLAS_GEMM_DEFAULT),
                                lane->gpu, op);
     }
     return ls_cublas_check(cublasGemmStridedBatchedEx(lane->blas, b, a, n, m, k, &one, p->b, type, row_b,
                                                       (long long)p->stride_b, p->a, type, row_a, (long long)p->stride_a,
-                                                      &p->beta, p->c, c_type, n, (long long)p->stride_c, (int)p->batch,
-                                                      arithmetic, CUBLAS_GEMM_DEFAULT),
+                                                      &p->beta, p->c, c_type, row_c, (long long)p->stride_c,
+                                                      (int)p->batch, arithmetic, CUBLAS_GEMM_DEFAULT),
                            lane->gpu, op);
 }
 

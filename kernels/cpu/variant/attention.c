@@ -25,7 +25,7 @@ struct head {
     struct ls_attention_layout l;
     size_t number, sequence, first_channel;
     float scale;                /* 1 / sqrt(channels of a head) */
-    float *q, *k, *dy, *dk;     /* [positions, columns]; q is scaled */
+    float *q, *k, *dy, *dk;     /* [positions, columns] */
     float *v, *dv;              /* the same; in one place, since backward needs only v turned */
     float *turned_k, *turned_v; /* by tiles: [positions / TILE][channels][TILE] */
     float *block;               /* [TILE, columns]: rows of y or dq */
@@ -86,12 +86,9 @@ static void store(ls_dtype dtype, void *to, size_t at, const float *restrict fro
     }
 }
 
-static void load_rows(const struct head *h, float *to, const void *from, size_t part, size_t parts, float factor) {
-    for (size_t t = 0; t < h->l.context; t++, to += h->l.columns) {
-        load(h->shape.dtype, to, from, place(h, t, part, parts), h->l.head);
-        if (factor == 1) continue;
-        for (size_t c = 0; c < h->l.columns; c++) to[c] *= factor;
-    }
+static void load_rows(const struct head *h, float *to, const void *from, size_t part, size_t parts) {
+    for (size_t t = 0; t < h->l.context; t++)
+        load(h->shape.dtype, to + t * h->l.columns, from, place(h, t, part, parts), h->l.head);
 }
 
 /* `count` rows from position t on. */
@@ -201,12 +198,12 @@ static float largest_of(const float *s, size_t count, float largest) {
     return lanes[0];
 }
 
-/* s = exp(s - shift); returns their sum. */
-static float exponentials(float *s, size_t count, float shift) {
+/* s = exp(scale s - shift); returns their sum. */
+static float exponentials(float *s, size_t count, float scale, float shift) {
     float lanes[LS_LANES] = {0};
     for (size_t u = 0; u < count; u += LS_LANES) {
         for (int l = 0; l < LS_LANES; l++) {
-            s[u + (size_t)l] = ls_exp_float(s[u + (size_t)l] - shift);
+            s[u + (size_t)l] = ls_exp_float(s[u + (size_t)l] * scale - shift);
             lanes[l] += s[u + (size_t)l];
         }
     }
@@ -239,7 +236,7 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
         float *p = h->scores + r * h->stride;
         size_t count = t + r + 1, at = (h->number * h->l.context + t + r) * h->l.context, each = ls_dtype_nbytes(dtype);
         size_t end = whole_lanes(p, count, -INFINITY);
-        multiply_row(p, 1 / exponentials(p, end, largest_of(p, end, -INFINITY)), end);
+        multiply_row(p, 1 / exponentials(p, end, h->scale, h->scale * largest_of(p, end, -INFINITY)), end);
         clear_next_lanes(p, end, h->stride);
         store(dtype, saved, at, p, count);
         memset((char *)saved + (at + count) * each, 0, (h->l.context - count) * each);
@@ -262,8 +259,8 @@ static void forward_tiled(const struct head *h, size_t t, float *saved) {
         for (size_t r = 0; r < tile.rows; r++) {
             float *s = h->scores + r * h->stride;
             size_t end = whole_lanes(s, seen(&tile, r), -INFINITY);
-            float now = largest_of(s, end, largest[r]), factor = ls_exp_float(largest[r] - now);
-            sum[r] = sum[r] * factor + exponentials(s, end, now);
+            float now = largest_of(s, end, largest[r]), factor = ls_exp_float(h->scale * (largest[r] - now));
+            sum[r] = sum[r] * factor + exponentials(s, end, h->scale, h->scale * now);
             clear_next_lanes(s, end, TILE);
             if (factor != 1 && u > 0) multiply_row(h->block + r * h->l.columns, factor, h->l.columns);
             largest[r] = now;
@@ -272,7 +269,7 @@ static void forward_tiled(const struct head *h, size_t t, float *saved) {
     }
     for (size_t r = 0; r < tile.rows; r++) {
         multiply_row(h->block + r * h->l.columns, 1 / sum[r], h->l.columns);
-        saved[h->number * h->l.context + t + r] = largest[r] + logf(sum[r]);
+        saved[h->number * h->l.context + t + r] = h->scale * largest[r] + logf(sum[r]);
     }
 }
 
@@ -280,9 +277,9 @@ ls_status LS_CPU(attention_forward)(const struct ls_attention_forward_arguments 
     struct head h = make_head(&a->shape, a->workspace, false);
     for (size_t i = 0; i < (size_t)(a->shape.batch * a->shape.heads); i++) {
         choose_head(&h, i);
-        load_rows(&h, h.q, a->qkv, 0, 3, h.scale);
-        load_rows(&h, h.k, a->qkv, 1, 3, 1);
-        load_rows(&h, h.v, a->qkv, 2, 3, 1);
+        load_rows(&h, h.q, a->qkv, 0, 3);
+        load_rows(&h, h.k, a->qkv, 1, 3);
+        load_rows(&h, h.v, a->qkv, 2, 3);
         turn(&h, h.k, h.turned_k);
         for (size_t t = 0; t < h.l.context; t += TILE) {
             memset(h.block, 0, h.l.block_count * sizeof *h.block);
@@ -304,12 +301,12 @@ static void make_probabilities(const struct head *h, const struct tile *tile, co
         size_t count = seen(tile, r);
         if (!h->shape.tiled) load(h->shape.dtype, p, saved, (first + r) * h->l.context + tile->u, count);
         size_t end = whole_lanes(p, count, h->shape.tiled ? -INFINITY : 0);
-        if (h->shape.tiled) (void)exponentials(p, end, ((const float *)saved)[first + r]);
+        if (h->shape.tiled) (void)exponentials(p, end, h->scale, ((const float *)saved)[first + r]);
         clear_next_lanes(p, end, TILE);
     }
 }
 
-/* gradients = scores (gradients - mean), in memory rounded to halves. */
+/* gradients = scores (gradients - mean) scale, in memory rounded to halves. */
 static void make_gradients(const struct head *h, const struct tile *tile, const float *means) {
     uint16_t halves[LS_ATTENTION_TILE];
     const bool rounds = !h->shape.tiled && h->shape.dtype != LS_FP32;
@@ -317,7 +314,7 @@ static void make_gradients(const struct head *h, const struct tile *tile, const 
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
         size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
-        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - means[r]);
+        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - means[r]) * h->scale;
         clear_next_lanes(ds, end, TILE);
         if (!rounds) continue;
         LS_CPU(narrow)(h->shape.dtype, halves, ds, end);
@@ -344,7 +341,6 @@ static void backward_rows(const struct head *h, size_t t, const struct ls_attent
         add_seeing(h, &tile, h->gradients, h->q, h->dk);
         add_seeing(h, &tile, h->scores, h->dy, h->dv);
     }
-    multiply_row(h->block, h->scale, h->l.block_count);
     store_rows(h, h->block, a->dqkv, t, rows, 0, 3);
 }
 
@@ -352,10 +348,10 @@ ls_status LS_CPU(attention_backward)(const struct ls_attention_backward_argument
     struct head h = make_head(&a->shape, a->workspace, true);
     for (size_t i = 0; i < (size_t)(a->shape.batch * a->shape.heads); i++) {
         choose_head(&h, i);
-        load_rows(&h, h.q, a->qkv, 0, 3, h.scale);
-        load_rows(&h, h.k, a->qkv, 1, 3, 1);
-        load_rows(&h, h.v, a->qkv, 2, 3, 1);
-        load_rows(&h, h.dy, a->dy, 0, 1, 1);
+        load_rows(&h, h.q, a->qkv, 0, 3);
+        load_rows(&h, h.k, a->qkv, 1, 3);
+        load_rows(&h, h.v, a->qkv, 2, 3);
+        load_rows(&h, h.dy, a->dy, 0, 1);
         if (a->shape.tiled) turn(&h, h.k, h.turned_k);
         turn(&h, h.v, h.turned_v);
         memset(h.dk, 0, h.l.rows_count * sizeof *h.dk);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/nn/gpt.h"
 #include "common/nn/network_internal.h"
 
 /* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
@@ -92,6 +93,7 @@ static const struct perceptron {
 static ls_status describe(ls_network *network, const char *text) {
     if (strcmp(text, "convnet") == 0) return describe_convnet(network);
     if (strcmp(text, "branched") == 0) return describe_branched(network);
+    if (ls_gpt_is_named(text)) return ls_gpt_add_layers(network, text);
     size_t name = strcspn(text, ":");
     for (size_t i = 0; i < sizeof perceptrons / sizeof *perceptrons; i++) {
         const struct perceptron *p = &perceptrons[i];
@@ -101,7 +103,8 @@ static ls_status describe(ls_network *network, const char *text) {
         return describe_mlp(network, text, text[name] == ':' ? text + name + 1 : p->sizes);
     }
     return ls_fail(LS_ERR_USAGE,
-                   "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep and branched",
+                   "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt "
+                   "and gpt:SIZES",
                    text);
 }
 

@@ -34,7 +34,9 @@ static void plan_outputs(ls_frame *frame) {
         struct ls_frame_layer *place = &frame->layers[l];
         size_t count = layer->kind->in_place ? 0 : frame->max_batch * ls_shape_count(layer->out);
         place->y_offset = take(frame, count * element);
-        place->saved_offset = take(frame, layer->saved_nbytes + frame->max_batch * layer->saved_nbytes_per_sample);
+        size_t saved = layer->saved_nbytes + frame->max_batch * layer->saved_nbytes_per_sample;
+        if (layer->kind->saved_nbytes) saved += layer->kind->saved_nbytes(layer, frame->precision, frame->max_batch);
+        place->saved_offset = take(frame, saved);
     }
 }
 

@@ -1,10 +1,19 @@
-/* gpt — the GPT's sizes as text. */
+/* gpt — the GPT's sizes as text, and its network: tokens become rows of C channels, to which each layer adds what attention
+ * and then a perceptron make of them, normalised; the head compares the last rows with the embedding of each token.
+ *   names : those of nanoGPT's state dict, in its order
+ *   blocks: the embedding, each layer, and the last norm with the head: between two of them lies one activation, [B, T, C]
+ *   tied  : the head's weight is the token embedding. Backward meets the head first, which writes the gradient, and the
+ *           embedding last, which adds to it
+ *   cost  : V C + T C + L (12 C^2 + 13 C) + 2 C parameters; of each layer 18 C floats a position are kept, and attention's own:
+ *           one float a head, or with `scores` T of them */
 #include "common/nn/gpt.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/nn/network_internal.h"
 
 enum { MOST_LAYERS = 256, MOST_CHANNELS = 65536, MOST_POSITIONS = 65536, MOST_TOKENS = 1 << 20 };
 
@@ -58,6 +67,9 @@ ls_status ls_gpt_parse(struct ls_gpt_sizes *out, const char *description) {
     if (out->channels % out->heads != 0)
         return ls_fail(LS_ERR_USAGE, "model \"%s\": %d heads do not divide %d channels", description, out->heads,
                        out->channels);
+    if (out->channels / out->heads > LS_ATTENTION_MAX_HEAD)
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": a head would have %d channels; at most %d are supported",
+                       description, out->channels / out->heads, LS_ATTENTION_MAX_HEAD);
     return LS_OK;
 }
 
@@ -66,4 +78,78 @@ void ls_gpt_describe(const struct ls_gpt_sizes *sizes, char *text, size_t capaci
     if (sizes->vocabulary > 0) snprintf(vocabulary, sizeof vocabulary, ",%d", sizes->vocabulary);
     snprintf(text, capacity, "gpt:%d,%d,%d,%d%s%s", sizes->layers, sizes->heads, sizes->channels, sizes->context,
              vocabulary, sizes->scores ? ",scores" : "");
+}
+
+/* --- the network --------------------------------------------------------------------------------------------------- */
+
+#define DEVIATION 0.02 /* of initial weights, as GPT-2's */
+
+static ls_status add(ls_network *network, const char *prefix, const char *name, ls_layer layer) {
+    snprintf(layer.name, sizeof layer.name, "%s%s", prefix, name);
+    return ls_network_add(network, layer);
+}
+
+/* Layers of a chain, and their sum with what the first of them reads. */
+struct branch {
+    const char *sum;
+    struct {
+        const char *name;
+        ls_layer layer;
+    } chain[4];
+    int count;
+};
+
+static ls_status add_branch(ls_network *network, const char *prefix, const struct branch *branch) {
+    size_t input = network->layer_count - 1;
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < branch->count; i++)
+        status = add(network, prefix, branch->chain[i].name, branch->chain[i].layer);
+    if (status != LS_OK) return status;
+    const ls_layer *layers = network->layers;
+    const ls_layer sum = {.kind = &ls_addition, .reads = {layers[input].name, layers[network->layer_count - 1].name}};
+    return add(network, prefix, branch->sum, sum);
+}
+
+/* The projections that end a branch begin smaller, since the sum has 2 L of them. */
+static ls_status add_block(ls_network *network, const struct ls_gpt_sizes *sizes, int number) {
+    const int channels = sizes->channels;
+    const double deviation = DEVIATION / sqrt(2.0 * sizes->layers);
+    const struct branch attention = {
+        .sum = "attn_sum",
+        .chain = {{"ln_1", {.kind = &ls_layernorm, .begins_block = true}},
+                  {"attn.c_attn", {.kind = &ls_linear, .units = 3 * channels, .deviation = DEVIATION}},
+                  {"attn", {.kind = &ls_attention, .heads = sizes->heads, .keeps_scores = sizes->scores}},
+                  {"attn.c_proj", {.kind = &ls_linear, .units = channels, .deviation = deviation}}},
+        .count = 4};
+    const struct branch perceptron = {
+        .sum = "mlp_sum",
+        .chain = {{"ln_2", {.kind = &ls_layernorm}},
+                  {"mlp.c_fc", {.kind = &ls_linear, .units = 4 * channels, .gelu = true, .deviation = DEVIATION}},
+                  {"mlp.c_proj", {.kind = &ls_linear, .units = channels, .deviation = deviation}}},
+        .count = 3};
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "transformer.h.%d.", number);
+    ls_status status = add_branch(network, prefix, &attention);
+    return status == LS_OK ? add_branch(network, prefix, &perceptron) : status;
+}
+
+ls_status ls_gpt_add_layers(ls_network *network, const char *description) {
+    struct ls_gpt_sizes sizes;
+    ls_status status = ls_gpt_parse(&sizes, description);
+    if (status != LS_OK) return status;
+    if (sizes.vocabulary == 0)
+        return ls_fail(LS_ERR_USAGE,
+                       "model \"%s\" has no vocabulary, which is the data's; name one: gpt:%d,%d,%d,%d,65", description,
+                       sizes.layers, sizes.heads, sizes.channels, sizes.context);
+    network->input = ls_features(1);
+    network->input.rows = sizes.context;
+    network->input_nbytes = (size_t)sizes.context * sizeof(int32_t);
+    const ls_layer embedding = {
+        .kind = &ls_embedding, .units = sizes.channels, .vocabulary = sizes.vocabulary, .deviation = DEVIATION};
+    const ls_layer norm = {.kind = &ls_layernorm, .begins_block = true};
+    const ls_layer head = {.kind = &ls_head, .units = sizes.vocabulary, .shares = {"transformer.wte.weight"}};
+    status = add(network, "", "transformer", embedding);
+    for (int l = 0; status == LS_OK && l < sizes.layers; l++) status = add_block(network, &sizes, l);
+    if (status == LS_OK) status = add(network, "", "transformer.ln_f", norm);
+    return status == LS_OK ? add(network, "", "lm_head", head) : status;
 }

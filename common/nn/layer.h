@@ -62,6 +62,8 @@ struct ls_layer_kind {
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
     void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */
     void (*backward)(const ls_layer *layer, const struct ls_pass *pass);
+    /* (optional) Bytes kept from forward to backward that depend on the precision, beside those that plan has asked for. */
+    size_t (*saved_nbytes)(const ls_layer *layer, ls_dtype dtype, size_t batch);
     /* (optional) Scratch bytes that a pass needs at a batch size on a kind of device. */
     size_t (*workspace_nbytes)(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch);
     /* (optional) Bytes of pass->shared, where batch norm may meet the ranks of a group of that size. */
@@ -73,10 +75,14 @@ struct ls_layer_kind {
 struct ls_layer {
     /* the description */
     const struct ls_layer_kind *kind;
-    char name[16];
-    int units, kernel, stride, padding; /* linear, conv2d: units = outputs; conv2d, maxpool: kernel */
-    bool relu;                          /* linear, batch norm: followed by a ReLU in the same pass */
-    bool begins_block;                  /* the first layer does anyway */
+    char name[32];
+    int units, kernel, stride, padding; /* linear, conv2d, embedding: units = outputs; conv2d, maxpool: kernel */
+    int vocabulary, heads;              /* embedding; attention */
+    double deviation;  /* embedding, linear: initial weights are normal; linear: 0: PyTorch's default */
+    bool relu;         /* linear, batch norm: followed by a ReLU in the same pass */
+    bool gelu;         /* linear: followed by a GELU in the same pass */
+    bool keeps_scores; /* attention: scores stay in memory from forward to backward */
+    bool begins_block; /* the first layer does anyway */
     /* the layers whose outputs it reads, up to the last that is named; NULL: the network's input; none is named: the layer
      * before. Names are looked at while the layer is added */
     const char *reads[LS_LAYER_MAX_INPUTS];
@@ -106,9 +112,13 @@ void ls_layer_add_buffer(ls_layer *layer, const char *suffix, int ndim, const si
  * +-1/sqrt(fan_in), weight drawn first. */
 void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *const *parameters);
 
+/* Normal values of mean 0. */
+void ls_init_normal(ls_generator *g, float *values, size_t count, double deviation);
+
 /* The backward of a layer that has seen no samples: its gradients count as zero. */
 void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
 
 extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;
+extern const struct ls_layer_kind ls_head, ls_embedding, ls_layernorm, ls_attention;
 
 #endif

@@ -42,38 +42,70 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
     ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
 }
 
+void ls_init_normal(ls_generator *g, float *values, size_t count, double deviation) {
+    ls_fill_normal(g, values, count);
+    for (size_t i = 0; i < count; i++) values[i] *= (float)deviation;
+}
+
 /* The rows of a batch, each of which is treated by itself. */
 static size_t rows_of(const ls_layer *layer, size_t batch) { return batch * ls_shape_rows(layer->in); }
 
-/* --- linear: y = x w^T + b, or the ReLU of it; w [units, inputs] ----------------------------------------------------- */
+/* --- linear: y = x w^T + b, or the ReLU or GELU of it; w [units, inputs]; head: without b ------------------------------- */
 
-static ls_status linear_plan(ls_layer *layer) {
+static ls_status head_plan(ls_layer *layer) {
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     layer->out = (struct ls_shape){layer->units, 1, 1, .rows = layer->in.rows};
     ls_layer_add_parameter(layer, "weight", 2, (size_t[]){units, inputs});
-    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){units});
     return LS_OK;
+}
+
+static ls_status linear_plan(ls_layer *layer) {
+    ls_status status = head_plan(layer);
+    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
+    return status;
+}
+
+static void linear_init(const ls_layer *layer, ls_generator *g, float *const *parameters) {
+    if (layer->deviation > 0)
+        ls_init_normal(g, parameters[0], layer->parameters[0].count, layer->deviation); /* and biases are 0 */
+    else
+        ls_init_kaiming_uniform(layer, g, parameters);
+}
+
+/* What goes into a GELU. */
+static size_t linear_saved_nbytes(const ls_layer *layer, ls_dtype dtype, size_t batch) {
+    return layer->gelu ? rows_of(layer, batch) * (size_t)layer->units * ls_dtype_nbytes(dtype) : 0;
+}
+
+static void bias_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    const void *bias = pass->parameters[1].operand;
+    size_t rows = rows_of(layer, pass->batch), units = (size_t)layer->units;
+    if (layer->relu)
+        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, bias, rows, units);
+    else if (layer->gelu)
+        ls_add_bias_gelu(pass->stream, pass->dtype, pass->y, pass->saved, bias, rows, units);
+    else
+        ls_add_bias(pass->stream, pass->dtype, pass->y, bias, rows, units);
 }
 
 /* Whatever the precision, gradients of parameters leave their product in fp32 and are not rounded on the way. */
 static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
-    const void *w = pass->parameters[0].operand, *b = pass->parameters[1].operand;
-    ls_gemm(pass->stream, pass->dtype, false, true, rows_of(layer, pass->batch), units, inputs, pass->x[0], w, 0,
-            pass->dtype, pass->y, pass->workspace);
-    if (layer->relu)
-        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, b, rows_of(layer, pass->batch), units);
-    else
-        ls_add_bias(pass->stream, pass->dtype, pass->y, b, rows_of(layer, pass->batch), units);
+    ls_gemm(pass->stream, pass->dtype, false, true, rows_of(layer, pass->batch), units, inputs, pass->x[0],
+            pass->parameters[0].operand, 0, pass->dtype, layer->gelu ? pass->saved : pass->y, pass->workspace);
+    if (layer->parameter_count > 1) bias_forward(layer, pass);
 }
 
-/* With a ReLU, dy becomes the gradient of what went into it. */
+/* With a ReLU or GELU, dy becomes the gradient of what went into it. */
 static void bias_backward(const ls_layer *layer, const struct ls_pass *pass) {
     const struct ls_pass_parameter *bias = &pass->parameters[1];
     size_t units = (size_t)layer->units;
     if (layer->relu) {
         ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, rows_of(layer, pass->batch),
                               units, bias->adds);
+    } else if (layer->gelu) {
+        ls_gelu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->saved,
+                              rows_of(layer, pass->batch), units, bias->adds);
     } else {
         ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, rows_of(layer, pass->batch), units,
                          bias->adds);
@@ -84,7 +116,7 @@ static void linear_backward(const ls_layer *layer, const struct ls_pass *pass) {
     const struct ls_pass_parameter *weight = &pass->parameters[0];
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     ls_dtype dtype = pass->dtype;
-    bias_backward(layer, pass);
+    if (layer->parameter_count > 1) bias_backward(layer, pass);
     ls_gemm(pass->stream, dtype, true, false, units, inputs, rows_of(layer, pass->batch), pass->dy, pass->x[0],
             weight->adds ? 1 : 0, LS_FP32, weight->gradient, pass->workspace);
     if (!pass->dx[0]) return;
@@ -107,7 +139,17 @@ const struct ls_layer_kind ls_linear = {
     .name = "linear",
     .apart = true,
     .plan = linear_plan,
-    .init = ls_init_kaiming_uniform,
+    .init = linear_init,
+    .forward = linear_forward,
+    .backward = linear_backward,
+    .saved_nbytes = linear_saved_nbytes,
+    .workspace_nbytes = linear_workspace_nbytes,
+};
+
+/* Its weight is another layer's, which draws it. */
+const struct ls_layer_kind ls_head = {
+    .name = "head",
+    .plan = head_plan,
     .forward = linear_forward,
     .backward = linear_backward,
     .workspace_nbytes = linear_workspace_nbytes,

@@ -42,4 +42,7 @@ ls_status ls_network_declare_buffer(ls_network *network, const struct ls_tensor 
  * output, or shared parameters do not go together. */
 ls_status ls_network_finish(ls_network *network);
 
+/* The input and all layers of a GPT (gpt.h) to a network that has none. (gpt.c) */
+ls_status ls_gpt_add_layers(ls_network *network, const char *description);
+
 #endif

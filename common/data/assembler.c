@@ -28,9 +28,11 @@ static void free_array(void *memory, ls_device *pinned_for) {
 
 bool ls_batch_slot_alloc(ls_batch_slot *slot, const ls_sample_spec *spec, size_t sample_count, ls_dtype precision,
                          ls_device *pin_for) {
-    size_t input_nbytes, label_nbytes, target_nbytes, element_nbytes = ls_dtype_nbytes(precision);
+    size_t input_nbytes, label_nbytes, target_nbytes;
+    size_t element_nbytes = spec->tokens ? sizeof(int32_t) : ls_dtype_nbytes(precision);
     if (__builtin_mul_overflow(sample_count, ls_sample_input_count(spec) * element_nbytes, &input_nbytes)) return false;
-    if (__builtin_mul_overflow(sample_count, sizeof(int64_t), &label_nbytes)) return false;
+    if (__builtin_mul_overflow(sample_count, ls_sample_label_count(spec) * sizeof(int64_t), &label_nbytes))
+        return false;
     if (__builtin_mul_overflow(sample_count, spec->target_count * sizeof(float), &target_nbytes)) return false;
     slot->pinned_for = pin_for;
     slot->inputs = alloc_array(input_nbytes, pin_for);
@@ -46,6 +48,11 @@ void ls_batch_slot_free(ls_batch_slot *slot) {
     free_array(slot->targets, slot->pinned_for);
 }
 
+/* Whether inputs are in another type than the data set's. */
+static bool rounds(const ls_assembler *assembler) {
+    return assembler->precision != LS_FP32 && !ls_dataset_spec(assembler->dataset)->tokens;
+}
+
 /* Samples that are read before they are rounded. */
 static size_t rounded_together(const ls_assembler *assembler) {
     size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
@@ -53,7 +60,7 @@ static size_t rounded_together(const ls_assembler *assembler) {
 }
 
 bool ls_assembler_alloc(ls_assembler *assembler) {
-    if (assembler->precision == LS_FP32) return true;
+    if (!rounds(assembler)) return true;
     size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
     assembler->samples = malloc(rounded_together(assembler) * input_count * sizeof *assembler->samples);
     return assembler->samples != NULL;
@@ -62,10 +69,10 @@ bool ls_assembler_alloc(ls_assembler *assembler) {
 /* Reads the batch's samples from number `at` on; answers go to the slot. `indices`: the batch's, NULL: a stream, which
  * may end before. */
 static ls_status read_samples(const ls_assembler *assembler, const int64_t *indices, size_t at, size_t count,
-                              float *inputs, const ls_batch_slot *slot, size_t *read) {
-    size_t target_count = ls_dataset_spec(assembler->dataset)->target_count;
-    int64_t *labels = slot->labels ? slot->labels + at : NULL;
-    float *targets = slot->targets ? slot->targets + at * target_count : NULL;
+                              void *inputs, const ls_batch_slot *slot, size_t *read) {
+    const ls_sample_spec *spec = ls_dataset_spec(assembler->dataset);
+    int64_t *labels = slot->labels ? slot->labels + at * ls_sample_label_count(spec) : NULL;
+    float *targets = slot->targets ? slot->targets + at * spec->target_count : NULL;
     if (!indices) return ls_cursor_read(assembler->cursor, count, inputs, labels, targets, read);
     *read = count;
     return ls_dataset_read(assembler->dataset, indices + at, count, inputs, labels, targets);
@@ -74,7 +81,7 @@ static ls_status read_samples(const ls_assembler *assembler, const int64_t *indi
 /* All of the batch, in the loader's precision. */
 static ls_status read_batch(const ls_assembler *assembler, const int64_t *indices, size_t count, ls_batch_slot *slot,
                             size_t *read) {
-    if (assembler->precision == LS_FP32) return read_samples(assembler, indices, 0, count, slot->inputs, slot, read);
+    if (!rounds(assembler)) return read_samples(assembler, indices, 0, count, slot->inputs, slot, read);
     size_t input_count = ls_sample_input_count(ls_dataset_spec(assembler->dataset));
     size_t together = rounded_together(assembler), part = together;
     ls_status status = LS_OK;

@@ -17,7 +17,7 @@ typedef struct ls_batch_slot {
     uint64_t pass;   /* given: a new number for each epoch that is begun, also if it is begun again */
     ls_status status;
     bool end;     /* (stream) the share had no batch left */
-    void *inputs; /* of the loader's precision */
+    void *inputs; /* of the loader's precision, or tokens */
     int64_t *labels;
     float *targets;
     ls_device *pinned_for; /* the three are page-locked for this device; NULL: they are not */
@@ -36,7 +36,8 @@ typedef struct ls_assembler {
     ls_stream_share stream;
     ls_dtype precision;
     int worker, workers; /* of this rank */
-    float *samples;      /* in half precision: room for some samples before they are rounded; owned */
+    float
+        *samples; /* in half precision, unless they are tokens: room for some samples before they are rounded; owned */
     /* the pass in progress */
     uint64_t pass;
     ls_cursor *cursor; /* (stream) NULL before the first batch and after the last */

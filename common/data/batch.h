@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 typedef struct ls_batch {
-    const void *inputs;    /* count x channels x height x width, of the loader's precision */
-    const int64_t *labels; /* count; NULL for regression */
+    const void *inputs;    /* count x rows x channels x height x width, of the loader's precision; or int32 tokens */
+    const int64_t *labels; /* count x rows; NULL for regression */
     const float *targets;  /* count x target_count; NULL for classification */
     size_t count;          /* samples of this rank, may be 0 */
     size_t global_count;   /* samples of the step over all ranks; 0: unknown (a stream of several ranks) */

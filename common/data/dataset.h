@@ -1,7 +1,8 @@
 /* ls_dataset: samples by index. Immutable after it is opened: any number of threads may read it at the same time.
  *
- * A sample is an input of channels x height x width floats and its answer: a class label, or, for regression, a vector
- * of target floats. */
+ * A sample is an input of rows x channels x height x width values and its answer: a class label for each row, or, for
+ * regression, a vector of target floats. An image is one row of floats. A piece of a text (text.h) has a row for each of
+ * its positions: one token, an int32, whose label is the token that follows. */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 
@@ -17,10 +18,14 @@ typedef struct ls_sample_spec {
     int channels, height, width;
     int classes;         /* labels lie in 0 .. classes-1; 0: regression, there are no labels */
     size_t target_count; /* floats of a regression target; 0 where classes > 0 */
+    int rows;            /* of a sample, each with a label; 0 is 1 */
+    bool tokens;         /* inputs are int32 tokens in 0 .. classes-1, which no precision changes */
 } ls_sample_spec;
 
-/* Floats of one input: channels x height x width. */
+/* Values of one input: rows x channels x height x width, all of 4 bytes: floats, or int32 tokens. */
 size_t ls_sample_input_count(const ls_sample_spec *spec);
+/* Labels of one sample: one a row, 0 for regression. */
+size_t ls_sample_label_count(const ls_sample_spec *spec);
 
 typedef enum ls_split { LS_SPLIT_TRAIN, LS_SPLIT_TEST } ls_split;
 
@@ -41,7 +46,8 @@ ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split spl
 /* Whether a folder in MNIST's format may have a file of that name, in any of those spellings. */
 bool ls_dataset_owns_name(const char *name);
 
-/* `count` random samples: inputs and targets standard normal, labels uniform. A sample is a function of (seed, index)
+/* `count` random samples: inputs and targets standard normal, labels uniform; or tokens uniform, each row's label the next
+ * row's token. A sample is a function of (seed, index)
  * alone (of sets of less than 10,000 samples, also of `count`): the same at each read, on each rank, and memory does
  * not grow with `count`. Reading one costs a few times its copying, so that a benchmark on random data does not measure
  * the random numbers. Values do not follow PyTorch's. */
@@ -51,14 +57,15 @@ ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const
 const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
 size_t ls_dataset_count(const ls_dataset *dataset);
 
-/* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to count x channels
- * x height x width floats, labels to `count` integers, targets to count x target_count floats. `labels` and `targets`
+/* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to count x
+ * ls_sample_input_count floats or int32 tokens, labels to count x ls_sample_label_count integers, targets to count x
+ * target_count floats. `labels` and `targets`
  * may be NULL, and are not touched where the dataset has none. Safe in any thread. A failure (LS_ERR_IO, LS_ERR_FORMAT)
  * names the sample; what was read is then undefined. */
-ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, float *inputs,
+ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, void *inputs,
                           int64_t *labels, float *targets);
 
-/* --- streams: datasets without indices, whose length nobody knows before the end ----------------------------------------- */
+/* --- streams: datasets of images without indices, whose length nobody knows before the end ----------------------------------------- */
 
 /* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
  * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
@@ -81,8 +88,8 @@ void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 
 /* --- what data is, in words ----------------------------------------------------------------------------------------- */
 
-/* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)": equal data have equal texts, and
- * different data almost certainly different ones. The hash covers up to 32 samples, spread from the first to the last;
+/* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)", "5400 samples of 64 tokens in 65 classes
+ * (...)": equal data have equal texts, and different data almost certainly different ones. The hash covers up to 32 samples, spread from the first to the last;
  * of a stream the first few, and the number of samples is its header's. NULL: no data, "none". Cost: less than a
  * millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
 ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity);

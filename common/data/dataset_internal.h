@@ -4,13 +4,12 @@
 
 #include "common/data/dataset.h"
 
-/* One sample at a time: `label` and `target` are NULL where not wanted or not there. A kind has indices or is a
+/* One sample at a time: `label` (of each row) and `target` are NULL where not wanted or not there. A kind has indices or is a
  * stream. */
 typedef struct ls_dataset_kind {
     /* (with indices) Any number of threads at the same time. `alone`: nothing else is read before this sample is used,
      * so that caches still have it then. */
-    ls_status (*read)(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
-                      float *target);
+    ls_status (*read)(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label, float *target);
     /* (stream) A pass from the first sample; on failure *out is NULL. Each cursor is one thread's. */
     ls_status (*cursor_open)(ls_cursor **out, const ls_dataset *dataset);
     /* (stream) The next sample, or *end = true; `input` NULL: the sample is passed over. Not called again after a
@@ -24,8 +23,9 @@ typedef struct ls_dataset_kind {
 struct ls_dataset {
     const ls_dataset_kind *kind;
     ls_sample_spec spec;
-    size_t count;    /* 0 for a stream */
-    size_t promised; /* (stream) samples that its header speaks of, true or not */
+    size_t count;            /* 0 for a stream */
+    size_t promised;         /* (stream) samples that its header speaks of, true or not */
+    uint8_t vocabulary[256]; /* (text) the byte that each token stands for; zeros behind them, and elsewhere */
 };
 
 /* First member of each stream's cursor; stream.c fills it in, the kind need not look at it. */

@@ -1,6 +1,7 @@
 /* describe — which data this is, in a line.
  *   idea  : hashes of a few samples that are spread over all of them tell data sets apart that have the same shape. What
- *           is hashed are the floats that training would get, so the normalization counts too
+ *           is hashed are the inputs that training would get, so the normalization counts too, and of a text the
+ *           vocabulary
  *   cost  : SAMPLES_MOST samples where they are small; where they are large, fewer */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,20 +15,21 @@ enum { SAMPLES_LEAST = 4, SAMPLES_MOST = 32, FLOATS_WANTED = 1 << 16 };
 
 /* Room for some samples, and what has been read into it. */
 struct samples {
-    size_t room, count, input_count, target_count;
-    float *inputs, *targets;
+    size_t room, count, input_count, label_count, target_count;
+    float *inputs, *targets; /* inputs: or tokens, which are as large */
     int64_t *labels;
 };
 
 static ls_status make_room(struct samples *s, const ls_dataset *dataset) {
     s->input_count = ls_sample_input_count(&dataset->spec);
+    s->label_count = dataset->spec.rows > 1 ? (size_t)dataset->spec.rows : 1;
     s->target_count = dataset->spec.target_count;
     s->room = FLOATS_WANTED / (s->input_count + s->target_count + 1);
     if (s->room < SAMPLES_LEAST) s->room = SAMPLES_LEAST;
     if (s->room > SAMPLES_MOST) s->room = SAMPLES_MOST;
     s->inputs = calloc(s->room * s->input_count + 1, sizeof *s->inputs);
     s->targets = calloc(s->room * s->target_count + 1, sizeof *s->targets);
-    s->labels = calloc(s->room, sizeof *s->labels);
+    s->labels = calloc(s->room * s->label_count + 1, sizeof *s->labels);
     if (s->inputs && s->targets && s->labels) return LS_OK;
     return ls_fail(LS_ERR_NO_MEMORY, "no memory to look at %zu samples", s->room);
 }
@@ -54,7 +56,15 @@ static ls_status read_spread(struct samples *s, const ls_dataset *dataset) {
 static uint64_t hash_samples(const struct samples *s) {
     uint64_t hash = ls_hash(LS_HASH_SEED, s->inputs, s->count * s->input_count * sizeof *s->inputs);
     hash = ls_hash(hash, s->targets, s->count * s->target_count * sizeof *s->targets);
-    return ls_hash(hash, s->labels, s->count * sizeof *s->labels);
+    return ls_hash(hash, s->labels, s->count * s->label_count * sizeof *s->labels);
+}
+
+/* "1 x 28 x 28", "64 tokens" */
+static void describe_input(const ls_sample_spec *spec, char *text, size_t capacity) {
+    if (spec->tokens)
+        snprintf(text, capacity, "%zu tokens", ls_sample_input_count(spec));
+    else
+        snprintf(text, capacity, "%d x %d x %d", spec->channels, spec->height, spec->width);
 }
 
 ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity) {
@@ -66,12 +76,14 @@ ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capa
     if (status == LS_OK) status = stream ? read_stream(&samples, dataset) : read_spread(&samples, dataset);
     if (status == LS_OK) {
         const ls_sample_spec *spec = &dataset->spec;
-        char answer[48];
+        char answer[48], input[64];
         snprintf(answer, sizeof answer, spec->classes > 0 ? "in %zu classes" : "with %zu targets",
                  spec->classes > 0 ? (size_t)spec->classes : spec->target_count);
-        snprintf(text, capacity, "%s%zu samples of %d x %d x %d %s (sampled hash %016" PRIx64 ")",
-                 stream ? "a stream of " : "", stream ? dataset->promised : dataset->count, spec->channels,
-                 spec->height, spec->width, answer, hash_samples(&samples));
+        uint64_t hash = hash_samples(&samples);
+        if (spec->tokens) hash = ls_hash(hash, dataset->vocabulary, sizeof dataset->vocabulary);
+        describe_input(spec, input, sizeof input);
+        snprintf(text, capacity, "%s%zu samples of %s %s (sampled hash %016" PRIx64 ")", stream ? "a stream of " : "",
+                 stream ? dataset->promised : dataset->count, input, answer, hash);
     }
     free(samples.inputs);
     free(samples.targets);

@@ -13,7 +13,7 @@ struct idx_dataset {
     float value_of[256];
 };
 
-static ls_status idx_read(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
+static ls_status idx_read(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label,
                           float *target) {
     (void)alone;
     (void)target;

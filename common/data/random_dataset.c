@@ -6,6 +6,7 @@
  *           samples are likely to be the same.
  *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
  *           samples of a batch are written past the caches, which takes about as long as copying them.
+ *   tokens: each from a hash of (seed, sample, position)
  *   limit : samples of more than P values repeat themselves, and samples share parts: for speed and memory, not for
  *           statistics. */
 #include <stdint.h>
@@ -88,12 +89,27 @@ static void fill_from_pool(const struct random_dataset *random, uint64_t key, bo
     }
 }
 
-static ls_status random_read(const ls_dataset *dataset, int64_t index, bool alone, float *input, int64_t *label,
+/* A row's label is the token behind its own. */
+static void fill_tokens(uint64_t key, const ls_sample_spec *spec, int32_t *tokens, int64_t *labels) {
+    size_t count = ls_sample_input_count(spec);
+    uint64_t vocabulary = (uint64_t)spec->classes;
+    for (size_t i = 0; i <= count; i++) {
+        int32_t token = (int32_t)(((mix(key + i) >> 32) * vocabulary) >> 32);
+        if (i < count) tokens[i] = token;
+        if (labels && i > 0) labels[i - 1] = token;
+    }
+}
+
+static ls_status random_read(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label,
                              float *target) {
     const struct random_dataset *random = (const struct random_dataset *)dataset;
     /* one key for the input and one for the answer, unrelated to each other */
     uint64_t key = mix(mix(random->seed + 0x9e3779b97f4a7c15u) + (uint64_t)index);
     uint64_t answer_key = mix(key + 0x9e3779b97f4a7c15u);
+    if (dataset->spec.tokens) {
+        fill_tokens(key, &dataset->spec, input, label);
+        return LS_OK;
+    }
     fill_from_pool(random, key, alone, input, ls_sample_input_count(&dataset->spec));
     if (label) *label = (int64_t)(answer_key % (uint64_t)dataset->spec.classes);
     if (target) fill_from_pool(random, answer_key, alone, target, dataset->spec.target_count);
@@ -114,6 +130,10 @@ static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
         return ls_fail(LS_ERR_INVALID, "samples of %d x %d x %d values and %zu targets are too large", spec->channels,
                        spec->height, spec->width, spec->target_count);
     }
+    if (spec->rows > 1 && !spec->tokens)
+        return ls_fail(LS_ERR_INVALID, "random samples of several rows are tokens, not floats");
+    if (spec->tokens && (spec->classes == 0 || ls_sample_input_count(spec) != ls_sample_label_count(spec)))
+        return ls_fail(LS_ERR_INVALID, "random tokens need a vocabulary, and a row for each");
     if (spec->classes < 0 || (spec->classes > 0) == (spec->target_count > 0)) {
         return ls_fail(LS_ERR_INVALID, "a random dataset needs either classes or targets, got %d and %zu",
                        spec->classes, spec->target_count);

@@ -43,7 +43,7 @@ bool numbers_is(int64_t i, const float *input, int64_t label) {
     return input[0] == (float)i && input[1] == (float)i + 0.5f && label == i % 10;
 }
 
-static ls_status read_indexed(const ls_dataset *dataset, int64_t i, bool alone, float *input, int64_t *label,
+static ls_status read_indexed(const ls_dataset *dataset, int64_t i, bool alone, void *input, int64_t *label,
                               float *target) {
     (void)alone;
     (void)target;

@@ -157,15 +157,18 @@ static ls_status fill_model(struct session *session, const ddp_settings *s, bool
     return ls_model_init(session->model, (uint64_t)s->train.seed);
 }
 
-static ls_status open_model(struct session *session, const ddp_settings *s, bool placed, bool tell) {
-    ls_status status =
-        ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), placed, tell);
-    if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
+static ls_status open_model(struct session *session, ddp_settings *s, bool placed, bool tell) {
+    ls_status status = ls_train_open_text(&s->train, &session->train, &session->test);
+    if (status == LS_OK)
+        status =
+            ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), placed, tell);
+    if (status == LS_OK && !session->train)
+        status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     return status;
 }
 
 /* What a rank does for itself: the others are not asked. */
-static ls_status open_own(struct session *session, const ddp_settings *s) {
+static ls_status open_own(struct session *session, ddp_settings *s) {
     ls_status status = choose_devices(session, s, session->self.rank == 0 ? LS_DEVICES_TELL : 0);
     if (status == LS_OK) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);

@@ -240,6 +240,8 @@ struct ls_shape ls_network_output(const ls_network *network) {
     return network->layers[network->layer_count - 1].out;
 }
 
+bool ls_network_takes_integers(const ls_network *network) { return network->input_nbytes > 0; }
+
 size_t ls_network_answers(const ls_network *network) {
     struct ls_shape out = ls_network_output(network);
     return network->loss == LS_LOSS_CROSS_ENTROPY ? ls_shape_rows(out) : ls_shape_count(out);

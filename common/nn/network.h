@@ -9,6 +9,8 @@
 #ifndef LS_NN_NETWORK_H
 #define LS_NN_NETWORK_H
 
+#include <stdbool.h>
+
 #include "common/base/status.h"
 #include "common/nn/tensor.h"
 
@@ -30,6 +32,8 @@ struct ls_blocks ls_network_blocks(const ls_network *network); /* all */
 struct ls_shape ls_network_block_input(const ls_network *network, int block);
 /* The first parameter that layers of several blocks read; NULL: there is none. */
 const char *ls_network_shared_parameter(const ls_network *network);
+/* Whether its input is integers, as tokens are, and no activations. */
+bool ls_network_takes_integers(const ls_network *network);
 struct ls_shape ls_network_output(const ls_network *network);
 /* Of a sample: its labels, one for each row of the output, or the floats of its target. */
 size_t ls_network_answers(const ls_network *network);

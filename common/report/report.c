@@ -8,11 +8,13 @@
 
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/print_bytes.h"
 #include "common/report/lines.h"
 #include "common/report/summary.h"
 
 struct ls_report {
     const ls_train_options *options;
+    size_t tokens; /* of a sample; 0: no text */
     struct ls_lines metrics, losses;
 };
 
@@ -47,6 +49,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     ls_report *report = calloc(1, sizeof *report);
     if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
     report->options = options;
+    report->tokens = ls_train_sample_tokens(parallel->model);
     ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
     if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
     if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
@@ -94,8 +97,10 @@ void ls_report_step(ls_report *report, const struct ls_report_line *line) {
     fprintf(file, "{\"step\": %" PRId64 ", \"epoch\": %" PRId64, line->step, line->epoch);
     put_number(file, "loss", line->loss);
     put_update(file, report->options, line->update);
-    fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f}\n", line->step_ms,
+    fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f", line->step_ms,
             line->loader_wait_ms, samples_per_s);
+    if (report->tokens > 0) fprintf(file, ", \"tokens_per_s\": %.1f", samples_per_s * (double)report->tokens);
+    fputs("}\n", file);
 }
 
 void ls_report_flush(ls_report *report) {
@@ -103,10 +108,21 @@ void ls_report_flush(ls_report *report) {
     ls_lines_flush(&report->losses);
 }
 
-void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds) {
+/* What the test samples say, if they were asked, each item behind `comma`. */
+static void print_measured(const ls_train_result *result, const char *comma, int width) {
+    bool is_text = result->tokens > 0;
+    if (isnan(result->accuracy)) return;
+    if (is_text) printf("%stest loss %.4f%sperplexity %.4g", comma, result->test_loss, comma, exp(result->test_loss));
+    printf("%s%s %*.1f %%", comma, is_text ? "next-token accuracy" : "test accuracy", width, 100 * result->accuracy);
+    if (result->answers > 0)
+        printf("%s%" PRId64 " of %" PRId64 " held-out sums right", comma, result->answers_right, result->answers);
+}
+
+void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const ls_train_result *result,
+                     double seconds) {
     (void)report;
     printf("epoch %3lld  loss %.4f", (long long)epoch + 1, mean_loss);
-    if (!isnan(accuracy)) printf("  test accuracy %5.1f %%", 100 * accuracy);
+    print_measured(result, "  ", 5);
     printf("  %.2f s\n", seconds);
     fflush(stdout);
 }
@@ -131,9 +147,11 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
     char what[64] = "measured steps";
     int64_t each = result->steps_per_time > 1 ? result->steps_per_time : 1;
     if (each > 1) snprintf(what, sizeof what, "measured blocks of %lld steps", (long long)each);
-    printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s\n",
+    printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s",
            result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
            result->p90_step_ms, result->samples_per_s);
+    if (result->tokens > 0) printf(", %.0f tokens/s", result->samples_per_s * (double)result->tokens);
+    puts("");
     if (report->options->virtual_time)
         puts("these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
              "a core for each gives");
@@ -157,6 +175,21 @@ static ls_status print_meta(const ls_parallel *p, const ls_train_result *result,
     return ls_memory_table_print(stdout, rows, p->local_device_count);
 }
 
+/* What --generate has asked for. */
+static void print_text(const ls_report *report, const ls_train_result *result) {
+    const ls_train_options *o = report->options;
+    if (!result->text) return;
+    printf("the test set begins with these %zu tokens:\n", result->tokens);
+    ls_print_bytes(stdout, result->text, result->tokens);
+    printf("\nand the model goes on with %" PRId64 " tokens", o->generate);
+    if (o->temperature > 0)
+        printf(" drawn at temperature %g from seed %" PRId64 ":\n", o->temperature, o->seed);
+    else
+        printf(", each the likeliest:\n");
+    ls_print_bytes(stdout, result->text + result->tokens, (size_t)o->generate);
+    puts("");
+}
+
 static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                               const struct ls_device_row *rows) {
     if (!ls_device_computes(parallel->devices[0])) return print_meta(parallel, result, rows);
@@ -165,9 +198,10 @@ static ls_status print_result(const ls_report *report, const ls_parallel *parall
     }
     print_scaler(parallel, result);
     printf("final loss %.6f", result->final_loss);
-    if (!isnan(result->accuracy)) printf(", test accuracy %.1f %%", 100 * result->accuracy);
+    print_measured(result, ", ", 0);
     printf(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
            result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
+    print_text(report, result);
     if (!report->options->metrics && !report->options->summary) return LS_OK;
     return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
 }

@@ -31,7 +31,8 @@ void ls_report_step(ls_report *report, const struct ls_report_line *line);
  * reported, and becomes the status of ls_report_close. */
 void ls_report_flush(ls_report *report);
 
-void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, double accuracy, double seconds);
+/* `result`: what the test samples have said of the model. */
+void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const ls_train_result *result, double seconds);
 
 /* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices;
  * closes everything. `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, standard

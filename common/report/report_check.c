@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/named_files.h"
+#include "common/data/text.h"
 #include "common/report/lines.h"
 #include "common/report/report.h"
 #include "common/trace/chrome.h"
@@ -39,6 +40,10 @@ static ls_status check_different(const struct output *outputs, int count, const 
         ls_named_files_add(&files, &file);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) ls_named_files_add(&files, &others[i]);
+    const char *texts = ls_train_text_files(o);
+    char text[PATH_MAX];
+    while (texts && ls_text_next_file(&texts, text))
+        ls_named_files_add(&files, &(ls_named_file){.option = "--data", .path = text});
     return ls_named_files_check(&files);
 }
 

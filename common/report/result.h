@@ -3,6 +3,7 @@
 #define LS_REPORT_RESULT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
@@ -18,9 +19,15 @@ typedef struct ls_train_result {
     double median_step_ms, p10_step_ms, p90_step_ms;
     double samples_per_s; /* batch_size / median */
     double final_loss;    /* of the last step's global batch */
-    double accuracy;      /* on the test samples; NaN if not evaluated */
+    double accuracy;      /* on the test samples, of texts on all their tokens; NaN if not evaluated */
     uint64_t parameter_hash;
     bool strided; /* DDP's ranks have shared the batches in another way than DataParallel's devices */
+    /* of texts */
+    size_t tokens;    /* of a sample; 0: the run is on images, and what follows is not set */
+    double test_loss; /* mean over the test set's tokens, whose exponential is the perplexity; NaN if not evaluated */
+    int64_t answers_right, answers; /* to held-out sums; `answers` 0: there are none, or not evaluated */
+    const uint8_t
+        *text; /* with --generate: `tokens` bytes of the test set, and those that follow; while ls_train runs */
     /* of meta devices, which compute nothing: NaN, and the counts and the hash 0 */
 } ls_train_result;
 

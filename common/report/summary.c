@@ -89,6 +89,17 @@ static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_paral
     add_number(summary, "skipped_steps", (double)scaler.skipped);
 }
 
+/* What texts have beside what all data have; of theirs the accuracy is that of the next token. */
+static void add_text_results(cJSON *summary, const ls_train_result *result) {
+    add_number(summary, "tokens_per_sample", (double)result->tokens);
+    add_number(summary, "tokens_per_s", result->samples_per_s * (double)result->tokens);
+    add_number(summary, "test_loss", result->test_loss); /* of a token */
+    add_number(summary, "test_perplexity", exp(result->test_loss));
+    if (result->answers == 0) return;
+    add_number(summary, "held_out_sums", (double)result->answers);
+    add_number(summary, "held_out_sums_right", (double)result->answers_right);
+}
+
 static cJSON *summary_object(const ls_train_options *options, const ls_parallel *parallel,
                              const ls_train_result *result, const struct ls_device_row *rows) {
     char hash[20];
@@ -120,6 +131,7 @@ static cJSON *summary_object(const ls_train_options *options, const ls_parallel 
     add_number(summary, "samples_per_s", result->samples_per_s);
     add_number(summary, "final_loss", result->final_loss);
     add_number(summary, "test_accuracy", result->accuracy);
+    if (result->tokens > 0) add_text_results(summary, result);
     if (computed) cJSON_AddStringToObject(summary, "parameter_hash", hash);
     int shown = computed ? parallel->device_count : parallel->local_device_count; /* of meta ranks there is one */
     const struct ls_device_row *waiting = slowest_loader(rows, shown);

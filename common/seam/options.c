@@ -17,10 +17,12 @@ static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};         
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 static const char *const offloads[] = {"none", "optimizer", NULL};               /* the order of ls_train_offload */
 
+static const char default_data[] = "data/digits"; /* its address says that --data is not given */
+
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
         .model = "mlp",
-        .data = "data/digits",
+        .data = default_data,
         .normalize = LS_NORMALIZE_MNIST,
         .epochs = 5,
         .batch_size = 64,
@@ -44,7 +46,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 24, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 23 };
+enum { RUN_ROWS = 24, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 25 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -59,10 +61,10 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME", .kept = "model",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, or branched (mlp and a "
                  "head that the loss does not use: what DDP's --find-unused is for)"},
-        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR",
+        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
          .agreement = LS_MAY_DIFFER, .kept = "data",
          .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "
-                 "back in its own order"},
+                 "back in its own order. For gpt: texts (gzip too), a token a byte; or generated sums, 12+7=19;, the default"},
         {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
          .kept = "normalize", .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn, .kept = "sync_bn",
@@ -217,6 +219,12 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .help = "with --trace, for more devices than cores: bind all CPU devices to one core, and record CPU time"},
         {.kind = LS_OPTION_SWITCH, .name = "evaluate", .to.flag = &o->evaluate,
          .help = "accuracy on the test samples after each epoch; without, a folder needs none"},
+        {.kind = LS_OPTION_INT64, .name = "generate", .to.big_number = &o->generate, .argument = "N",
+         .limits = LS_BETWEEN(1, 1000000), .empty = "nothing",
+         .help = "at the end continue the beginning of a text's test set by N tokens, and print both"},
+        {.kind = LS_OPTION_DOUBLE, .name = "temperature", .to.real = &o->temperature, .argument = "T", .limits = LS_ABOVE(0),
+         .empty = "always the likeliest token",
+         .help = "with --generate: draw tokens from --seed, each with probability softmax(logits/T)"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &o->quiet, .agreement = LS_MAY_DIFFER, .help = "no progress, no notes"},
         {.kind = LS_OPTION_FLAG, .name = "verbose", .to.flag = &o->verbose, .agreement = LS_MAY_DIFFER,
          .help = "say what has been chosen, and why: the kind of devices, the back-end"},
@@ -302,34 +310,7 @@ ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_devi
     return status;
 }
 
-/* --- data -------------------------------------------------------------------------------------------------------- */
-
-enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000 };
-
-ls_sample_spec ls_train_sample_spec(const ls_model *model) {
-    struct ls_shape input = ls_model_input(model);
-    ls_sample_spec spec = {.channels = input.channels, .height = input.height, .width = input.width};
-    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
-        spec.classes = (int)ls_model_outputs(model);
-    } else {
-        spec.target_count = ls_model_outputs(model);
-    }
-    return spec;
-}
-
-static ls_status open_random(const char *seed_text, const ls_model *model, ls_dataset **train, ls_dataset **test) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long seed = strtoull(seed_text, &end, 10);
-    bool is_number = seed_text[0] >= '0' && seed_text[0] <= '9';
-    if (errno != 0 || !is_number || *end != '\0') {
-        return ls_fail(LS_ERR_USAGE, "--data random:%s: the seed is no number", seed_text);
-    }
-    ls_sample_spec spec = ls_train_sample_spec(model);
-    ls_status status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
-    if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
-    return status;
-}
+/* --- where it goes on ----------------------------------------------------------------------------------------------- */
 
 const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->resume : o->resume_if_present; }
 
@@ -337,55 +318,4 @@ const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->r
 bool ls_train_resumes(const ls_train_options *o) {
     struct stat info;
     return o->resume || (o->resume_if_present && (stat(o->resume_if_present, &info) == 0 || errno != ENOENT));
-}
-
-static const char *stream_folder(const ls_train_options *o) {
-    static const char prefix[] = "stream:";
-    return strncmp(o->data, prefix, sizeof prefix - 1) == 0 ? o->data + sizeof prefix - 1 : NULL;
-}
-
-const char *ls_train_data_folder(const ls_train_options *o) {
-    const char *stream = stream_folder(o);
-    return stream ? stream : strncmp(o->data, "random:", 7) == 0 ? NULL : o->data;
-}
-
-bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
-
-static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
-    const ls_sample_spec *spec = ls_dataset_spec(dataset);
-    size_t wanted = ls_shape_count(ls_model_input(model)), there = ls_sample_input_count(spec);
-    if (wanted != there) {
-        return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
-                       spec->channels, spec->height, spec->width, there, wanted);
-    }
-    if (ls_model_loss(model) != LS_LOSS_CROSS_ENTROPY) {
-        return ls_fail(LS_ERR_INVALID,
-                       "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
-    }
-    return LS_OK;
-}
-
-ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
-    *train = *test = NULL;
-    ls_status status;
-    if (strncmp(o->data, "random:", 7) == 0) {
-        status = open_random(o->data + 7, model, train, test);
-    } else {
-        const char *stream = stream_folder(o), *folder = ls_train_data_folder(o);
-        ls_normalize normalize = (ls_normalize)o->normalize;
-        int classes = ls_train_sample_spec(model).classes;
-        if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */
-        status =
-            (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, classes, normalize);
-        if (status == LS_OK) status = check_fit(*train, model, folder);
-        if (status == LS_OK && o->evaluate)
-            status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, classes, normalize);
-        if (status == LS_OK && *test) status = check_fit(*test, model, folder);
-    }
-    if (status != LS_OK) {
-        ls_dataset_close(*train);
-        ls_dataset_close(*test);
-        *train = *test = NULL;
-    }
-    return status;
 }

@@ -6,6 +6,7 @@
 #include "common/base/options.h"
 #include "common/data/batches.h"
 #include "common/data/dataset.h"
+#include "common/nn/gpt.h"
 #include "common/nn/model.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/schedule.h"
@@ -16,7 +17,8 @@ typedef struct ls_train_options {
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
-    int normalize; /* ls_normalize */
+    char completed_model[LS_GPT_TEXT_NBYTES]; /* where `model` points once data has completed it (ls_train_open_text) */
+    int normalize;                            /* ls_normalize */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
     bool save_module_prefix;                /* names in save_weights begin with "module." */
@@ -59,12 +61,14 @@ typedef struct ls_train_options {
     int64_t trace_steps; /* that are recorded at most */
     bool virtual_time;   /* virtual_time.h */
     bool evaluate, quiet, verbose;
+    int64_t generate;   /* tokens; 0: none */
+    double temperature; /* 0: always the likeliest token */
 } ls_train_options;
 
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 73
+#define LS_TRAIN_OPTION_ROWS 75
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
@@ -102,8 +106,14 @@ const char *ls_train_resume(const ls_train_options *options);
 /* Whether that is to be read: not if --resume-if-present names what is not there yet. */
 bool ls_train_resumes(const ls_train_options *options);
 
-/* The folder that --data names; NULL: random data. */
+/* The folder that --data names; NULL: it names none. */
 const char *ls_train_data_folder(const ls_train_options *options);
+
+/* The files that --data text: names, as ls_text_next_file takes them; NULL: it names none. */
+const char *ls_train_text_files(const ls_train_options *options);
+
+/* Whether --data is generated sums, whose answers are marked. */
+bool ls_train_is_sums(const ls_train_options *options);
 
 /* Whether --data names a stream, which nobody knows the length of. */
 bool ls_train_is_stream(const ls_train_options *options);
@@ -119,9 +129,18 @@ ls_schedule ls_train_schedule(const ls_train_options *options, int device_count,
 /* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
 ls_sample_spec ls_train_sample_spec(const ls_model *model);
 
+/* Tokens of a sample; 0: it is no text. */
+size_t ls_train_sample_tokens(const ls_model *model);
+
+/* Before the model is opened: opens --data of a gpt, whose vocabulary is the data's, and completes options->model by it. Of
+ * random data, which are opened with others, the vocabulary is 65 unless the model says another. LS_ERR_USAGE, with one line:
+ * images, or a vocabulary that is smaller than the data's. Other models: nothing happens, and both are NULL. On failure both
+ * are NULL. */
+ls_status ls_train_open_text(ls_train_options *options, ls_dataset **train, ls_dataset **test);
+
 /* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
  * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
- * naming both shapes, or a label has no output of the model. With --no-evaluate a folder's test samples need not be
+ * naming both shapes, or a label has no output of the model, or --data is a text. With --no-evaluate a folder's test samples need not be
  * there: *test is then NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);

@@ -51,6 +51,16 @@ static ls_status check_resident(const ls_train_options *o) {
     return other ? ls_fail(LS_ERR_USAGE, "--resident-batches does not go with %s", other) : LS_OK;
 }
 
+/* What goes on from a text needs one, and something that computes. */
+static ls_status check_generate(const ls_train_options *o) {
+    if (o->generate == 0) return LS_OK;
+    if (!ls_gpt_is_named(o->model))
+        return ls_fail(LS_ERR_USAGE, "--generate continues a text, and %s takes images: give --model gpt", o->model);
+    if (o->device_kind == LS_TRAIN_DEVICES_META)
+        return ls_fail(LS_ERR_USAGE, "--generate does not go with meta devices, which compute nothing");
+    return LS_OK;
+}
+
 /* What can be said before the data is opened, whose epochs may still be too short (the loop asks again). */
 static ls_status check_schedule(const ls_train_options *o, int device_count) {
     int64_t steps = o->steps > 0 ? o->steps : ls_train_is_stream(o) ? 0 : INT64_MAX;
@@ -60,6 +70,7 @@ static ls_status check_schedule(const ls_train_options *o, int device_count) {
 
 ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     ls_optimizer_options optimizer = ls_train_optimizer(o);
+    if (o->data == ls_train_defaults().data && ls_gpt_is_named(o->model)) o->data = "sums:0"; /* --data is not given */
     o->weight_decay = optimizer.weight_decay; /* first: ranks compare options also where they are refused */
     ls_status status = check_batch(o, device_count);
     if (status != LS_OK) return status;
@@ -77,6 +88,7 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
                        "would count as nothing");
     }
     status = check_resident(o);
+    if (status == LS_OK) status = check_generate(o);
     int every;
     if (status == LS_OK) status = ls_parse_every(o->checkpoint_activations, &every);
     if (status != LS_OK) return status;
@@ -116,6 +128,7 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
     if (!o->shuffle || ls_train_is_stream(o)) {
         note_idle(!o->set_epoch, "--no-set-epoch", "the samples keep one order anyway");
     }
+    if (o->generate == 0) note_idle(o->temperature != 0, "--temperature", "there is no --generate");
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");
     if (o->accumulate > o->batch_size / device_count) {
         ls_note("--accumulate %d is more than the %" PRId64

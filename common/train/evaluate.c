@@ -1,29 +1,41 @@
-/* evaluate — what is said of a model from outside of training: its accuracy, and the hash of its weights. */
+/* evaluate — what is said of a model from outside of training: accuracy, of texts the loss, and the hash of its weights.
+ *   order : a chunk's loss is added up on the device, chunks in their order, ranks in theirs */
+#include "common/train/evaluate.h"
+
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/nn/loss.h"
+#include "common/train/generate.h"
 #include "common/train/loop.h"
 #include "kernels/kernels.h"
+
+enum { EVALUATION_CHUNK_MAX = 256 };
 
 struct evaluation {
     struct ls_device_batch batch;
     int64_t *correct; /* device */
-    float *inputs;    /* host: as the data set has them ... */
-    void *rounded;    /* ... and in the model's precision; the same in fp32 */
+    float *loss;      /* device: of a chunk; NULL: nobody asks */
+    void *inputs;     /* host: as the data set has them ... */
+    void *rounded;    /* ... and in the model's precision; the same in fp32, and of tokens */
     int64_t *labels, *indices;
+    double loss_sum;
 };
 
-static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, size_t chunk) {
+static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, const ls_sample_spec *spec, size_t chunk) {
     ls_device *device = ls_model_device(model);
-    size_t inputs = ls_shape_count(ls_model_input(model));
-    e->inputs = calloc(chunk * inputs, sizeof *e->inputs);
-    e->labels = calloc(chunk, sizeof *e->labels);
+    bool rounds = ls_model_precision(model) != LS_FP32 && !spec->tokens;
+    e->inputs = calloc(chunk * ls_sample_input_count(spec), sizeof(float));
+    e->labels = calloc(chunk * ls_sample_label_count(spec), sizeof *e->labels);
     e->indices = calloc(chunk, sizeof *e->indices);
-    e->rounded = ls_model_precision(model) == LS_FP32 ? e->inputs : calloc(chunk, ls_model_input_nbytes(model));
+    e->rounded = rounds ? calloc(chunk, ls_model_input_nbytes(model)) : e->inputs;
     if (!e->inputs || !e->rounded || !e->labels || !e->indices)
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
     ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
+    if (status == LS_OK && spec->tokens)
+        status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->loss, "test loss", (void **)&e->loss);
     if (status != LS_OK) return status;
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->correct, "right answers", (void **)&e->correct);
 }
@@ -32,15 +44,28 @@ static void evaluation_free(struct evaluation *e, ls_model *model) {
     ls_device *device = ls_model_device(model);
     ls_device_batch_free(&e->batch, device, device);
     ls_device_free(device, e->correct);
+    ls_device_free(device, e->loss);
     if (e->rounded != e->inputs) free(e->rounded);
     free(e->inputs);
     free(e->labels);
     free(e->indices);
 }
 
+/* From the outputs, which it overwrites: nothing follows that reads them. */
+static ls_status take_loss(struct evaluation *e, ls_model *model, ls_stream *compute, const float *y, size_t rows) {
+    float loss = 0, *dy = (float *)(uintptr_t)y;
+    const struct ls_answers answers = {.labels = e->batch.labels};
+    ls_loss(ls_model_loss(model), compute, e->loss, dy, y, answers, rows, ls_shape_row_count(ls_model_output(model)),
+            1);
+    ls_status status = ls_copy_now(compute, &loss, e->loss, sizeof loss);
+    e->loss_sum += (double)loss;
+    return status;
+}
+
 static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_dataset *dataset, size_t begin,
                                 size_t count) {
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
+    struct ls_shape output = ls_model_output(model);
     if (count == 0) { /* other ranks may have some, and meet this one in their pass */
         (void)ls_model_forward(model, e->batch.inputs, 0, false);
         return ls_stream_synchronize(compute);
@@ -53,24 +78,69 @@ static ls_status evaluate_chunk(struct evaluation *e, ls_model *model, const ls_
         ls_cast_now(ls_model_precision(model), e->rounded, e->inputs, count * ls_shape_count(ls_model_input(model)));
     ls_device_batch_upload(&e->batch, compute, model, &host);
     const float *y = ls_model_forward(model, e->batch.inputs, count, false);
-    ls_count_correct(compute, e->correct, y, e->batch.labels, count, ls_model_outputs(model));
+    size_t rows = count * ls_shape_rows(output);
+    ls_count_correct(compute, e->correct, y, e->batch.labels, rows, ls_shape_row_count(output));
+    if (e->loss) return take_loss(e, model, compute, y, rows);
     return ls_stream_synchronize(compute); /* the host's arrays are used again */
 }
 
-ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
-                         size_t passes, int64_t *right) {
-    *right = 0;
+ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk, size_t passes,
+                      struct ls_test_sums *sums) {
+    *sums = (struct ls_test_sums){0};
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     struct evaluation e = {0};
-    ls_status status = evaluation_alloc(&e, model, chunk);
+    ls_status status = evaluation_alloc(&e, model, ls_dataset_spec(dataset), chunk);
     for (size_t pass = 0, at = begin; status == LS_OK && (pass < passes || at < end); pass++) {
         size_t count = end - at < chunk ? end - at : chunk;
         status = evaluate_chunk(&e, model, dataset, at, count);
         at += count;
     }
-    if (status == LS_OK) status = ls_copy_now(compute, right, e.correct, sizeof *right);
+    if (status == LS_OK) status = ls_copy_now(compute, &sums->right, e.correct, sizeof sums->right);
+    sums->loss = e.loss_sum;
     evaluation_free(&e, model);
     return status;
+}
+
+/* --- all ranks together ------------------------------------------------------------------------------------------- */
+
+/* A rank's share of `count` things, so many at a time. */
+struct share {
+    size_t begin, end, chunk, passes; /* passes: of the rank that has most */
+};
+
+static struct share share_of(const ls_parallel *p, const ls_train_options *o, size_t count) {
+    size_t world = (size_t)p->world_size, rank = (size_t)p->rank;
+    size_t chunk = (size_t)(o->batch_size / p->device_count / o->accumulate);
+    if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
+    if (chunk == 0) chunk = 1;
+    return (struct share){.begin = count * rank / world,
+                          .end = count * (rank + 1) / world,
+                          .chunk = chunk,
+                          .passes = ((count + world - 1) / world + chunk - 1) / chunk};
+}
+
+/* What the ranks' sums come to. */
+enum { RIGHT, LOSS, ANSWERS_RIGHT, SUMS };
+
+ls_status ls_measure(ls_parallel *p, const ls_train_options *o, const ls_dataset *test, ls_train_result *result) {
+    struct share share = share_of(p, o, ls_dataset_count(test));
+    struct ls_test_sums own = {0};
+    int64_t answers_right = 0;
+    ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
+    if (status == LS_OK) status = ls_evaluate(p->model, test, share.begin, share.end, share.chunk, share.passes, &own);
+    if (status == LS_OK && ls_train_is_sums(o)) {
+        share = share_of(p, o, LS_SUMS_HELD_OUT);
+        result->answers = LS_SUMS_HELD_OUT;
+        status = ls_count_answers(p->model, test, share.begin, share.end, share.chunk, share.passes, &answers_right);
+    }
+    double sums[SUMS] = {(double)own.right, own.loss, (double)answers_right};
+    if (status == LS_OK) status = ls_sum_over_ranks(p, sums, SUMS);
+    if (status != LS_OK) return status;
+    double labels = (double)(ls_dataset_count(test) * ls_sample_label_count(ls_dataset_spec(test)));
+    result->accuracy = sums[RIGHT] / labels;
+    result->test_loss = sums[LOSS] / labels;
+    result->answers_right = (int64_t)sums[ANSWERS_RIGHT];
+    return LS_OK;
 }
 
 ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {

@@ -12,6 +12,7 @@
 #include "common/train/loop.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -26,9 +27,9 @@
 #include "common/report/step_times.h"
 #include "common/seam/step.h"
 #include "common/seam/step_graph.h"
+#include "common/train/evaluate.h"
 #include "common/train/feed.h"
-
-enum { EVALUATION_CHUNK_MAX = 256 };
+#include "common/train/generate.h"
 
 struct run {
     ls_parallel *parallel;
@@ -48,34 +49,30 @@ struct run {
     struct ls_checkpointed checkpointed;
     bool unsaved; /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
     ls_recording recording;
-    double accuracy;
+    ls_train_result *result;
 };
 
-/* --- accuracy ---------------------------------------------------------------------------------------------------- */
+/* --- the test samples --------------------------------------------------------------------------------------------- */
 
-/* Every rank counts its share of the test samples. */
-static ls_status measure_accuracy(struct run *run) {
+static ls_status evaluate(struct run *run) {
     ls_parallel *p = run->parallel;
     bool can =
         run->options->evaluate && ls_device_computes(p->devices[0]) && ls_model_loss(p->model) == LS_LOSS_CROSS_ENTROPY;
-    run->accuracy = NAN;
-    if (!can) return LS_OK;
-    size_t count = ls_dataset_count(run->test), world = (size_t)p->world_size, rank = (size_t)p->rank;
-    size_t chunk = (size_t)(run->options->batch_size / p->device_count / run->options->accumulate);
-    if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
-    if (chunk == 0) chunk = 1;
-    size_t passes = ((count + world - 1) / world + chunk - 1) / chunk; /* of the rank that has most */
-    int64_t right = 0;
+    ls_status status = can ? ls_measure(p, run->options, run->test, run->result) : LS_OK;
+    return can && status == LS_OK ? ls_deferred_read(&run->deferred)
+                                  : status; /* the devices' peaks hold what this took */
+}
+
+/* What --generate asks for, of the test set's beginning; *text is the caller's to free. Every rank takes part. */
+static ls_status generate(const struct run *run, uint8_t **text) {
+    ls_parallel *p = run->parallel;
+    const ls_train_options *o = run->options;
+    const struct ls_generation generation = {
+        .count = (size_t)o->generate, .temperature = o->temperature, .seed = (uint64_t)o->seed};
+    *text = malloc(run->result->tokens + generation.count);
+    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "no memory to generate %zu tokens", generation.count);
     ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
-    if (status == LS_OK) {
-        status = ls_count_right(p->model, run->test, count * rank / world, count * (rank + 1) / world, chunk, passes,
-                                &right);
-    }
-    double sum = (double)right;
-    if (status == LS_OK) status = ls_sum_over_ranks(p, &sum, 1);
-    if (status != LS_OK) return status;
-    run->accuracy = sum / (double)count;
-    return ls_deferred_read(&run->deferred); /* the devices' peaks are to hold what this took */
+    return status == LS_OK ? ls_generate(p->model, run->test, &generation, *text) : status;
 }
 
 /* --- one step ---------------------------------------------------------------------------------------------------- */
@@ -242,7 +239,7 @@ static ls_status train_epoch(struct run *run) {
 
 static void report_epoch(struct run *run, double seconds) {
     ls_live_view_hide(&run->deferred.view);
-    ls_report_epoch(run->report, run->parallel->epoch, ls_deferred_epoch_loss(&run->deferred), run->accuracy, seconds);
+    ls_report_epoch(run->report, run->parallel->epoch, ls_deferred_epoch_loss(&run->deferred), run->result, seconds);
     ls_live_view_resume(&run->deferred.view);
 }
 
@@ -269,7 +266,7 @@ static ls_status train_epochs(struct run *run) {
         double seconds = (ls_now_us() - begin_us) * 1e-6;
         bool by_steps = run->options->steps > 0, last = by_steps && is_finished(run);
         if (status == LS_OK && (last || !by_steps)) {
-            status = measure_accuracy(run);
+            status = evaluate(run);
             if (status == LS_OK && run->report && ls_device_computes(run->parallel->devices[0]))
                 report_epoch(run, seconds);
         }
@@ -294,7 +291,6 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->samples_per_s =
         result->median_step_ms > 0 ? (double)run->options->batch_size / result->median_step_ms * 1e3 : 0;
     result->final_loss = run->deferred.last_loss;
-    result->accuracy = run->accuracy;
 }
 
 static void note_idle_graph(const struct run *run) {
@@ -334,11 +330,16 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     if (status == LS_OK) summarise(run, result);
     const char *prefix = run->options->save_module_prefix ? LS_MODULE_PREFIX : "";
     if (status == LS_OK && weights) status = ls_weights_save(p->model, weights, prefix);
+    uint8_t *text = NULL;
+    if (status == LS_OK && run->options->generate > 0) status = generate(run, &text);
+    result->text = text;
     ls_status recorded = status == LS_OK ? ls_recording_finish(&run->recording, result->median_step_ms) : LS_OK;
     ls_live_view_end(&run->deferred.view, status == LS_OK); /* before the results are printed */
     if (status == LS_OK) note_idle_graph(run);
     ls_recording_tell(&run->recording);
     ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->deferred.rows);
+    free(text);
+    result->text = NULL;
     if (status == LS_OK) status = saved != LS_OK ? saved : written;
     return status != LS_OK ? status : recorded;
 }
@@ -346,13 +347,17 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
     bool strided = p->world_size > 1 && sharing.shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
-    *result = (ls_train_result){.accuracy = NAN, .final_loss = NAN, .strided = strided};
+    *result = (ls_train_result){.accuracy = NAN,
+                                .test_loss = NAN,
+                                .final_loss = NAN,
+                                .strided = strided,
+                                .tokens = ls_train_sample_tokens(p->model)};
     p->step = 0;
     p->micro_batches = options->accumulate;
     struct run run = {.parallel = p,
                       .options = options,
                       .test = test,
-                      .accuracy = NAN,
+                      .result = result,
                       .resumed = {.last_loss = NAN},
                       .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
     run.join = sharing.join && p->process; /* DataParallel has no ranks that could run out */

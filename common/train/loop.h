@@ -24,11 +24,6 @@ ls_status ls_train_describe_share(const ls_train_options *options, int rank, int
 ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result);
 
-/* Counts the right answers among samples begin .. end-1 of `dataset` on the model's device, in evaluation mode, `chunk`
- * samples at a time, in `passes` forwards at least: ranks that meet in them take the same number. Host-blocking. */
-ls_status ls_count_right(ls_model *model, const ls_dataset *dataset, size_t begin, size_t end, size_t chunk,
-                         size_t passes, int64_t *right);
-
 /* The hash of all parameters' bits (hash.h), tensor after tensor. Host-blocking. */
 ls_status ls_model_hash(const ls_model *model, uint64_t *hash);
 

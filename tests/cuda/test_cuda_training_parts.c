@@ -10,6 +10,7 @@
 #include "common/checkpoint/weights.h"
 #include "common/seam/step.h"
 #include "common/seam/step_graph.h"
+#include "common/train/evaluate.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
@@ -86,14 +87,14 @@ APART("", an_evaluation_counts_as_on_the_cpu) {
     t.options.save = scratch_path("weights");
     assert_int_equal(trainer_train(&t, &result), LS_OK);
     ls_model *on_cpu = make_model(cpu, small.model, 100, 0);
-    int64_t on_gpu_right, on_cpu_right;
+    struct ls_test_sums on_gpu_sums, on_cpu_sums;
     size_t count = ls_dataset_count(t.test);
     assert_int_equal(ls_weights_load(on_cpu, t.options.save, false), LS_OK);
-    assert_int_equal(ls_count_right(t.model, t.test, 0, count, 50, 0, &on_gpu_right), LS_OK);
-    assert_int_equal(ls_count_right(on_cpu, t.test, 0, count, 100, 0, &on_cpu_right), LS_OK);
-    assert_true(on_cpu_right > (int64_t)count / 2);
-    assert_int_equal(on_gpu_right, on_cpu_right);
-    assert_true(fabs(result.accuracy * (double)count - (double)on_cpu_right) <= 1e-6);
+    assert_int_equal(ls_evaluate(t.model, t.test, 0, count, 50, 0, &on_gpu_sums), LS_OK);
+    assert_int_equal(ls_evaluate(on_cpu, t.test, 0, count, 100, 0, &on_cpu_sums), LS_OK);
+    assert_true(on_cpu_sums.right > (int64_t)count / 2);
+    assert_int_equal(on_gpu_sums.right, on_cpu_sums.right);
+    assert_true(fabs(result.accuracy * (double)count - (double)on_cpu_sums.right) <= 1e-6);
     trainer_close(&t);
     ls_model_destroy(on_cpu);
     ls_device_close(gpu);

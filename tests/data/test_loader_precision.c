@@ -1,4 +1,5 @@
-/* The loader in half precision: the samples of the fp32 loader, each value rounded once; answers as they are. */
+/* The loader in half precision: the samples of the fp32 loader, each value rounded once; answers and tokens as they are. */
+#include <string.h>
 
 #include "common/base/dtype.h"
 #include "common/data/loader.h"
@@ -11,13 +12,22 @@ static uint16_t rounded(ls_dtype dtype, float value) {
     return dtype == LS_FP16 ? ls_fp16_from_float(value) : ls_bf16_from_float(value);
 }
 
-static void expect_rounded(const ls_batch *half, const ls_batch *full, const ls_sample_spec *spec, ls_dtype dtype) {
+static void expect_inputs(const ls_batch *half, const ls_batch *full, const ls_sample_spec *spec, ls_dtype dtype) {
+    size_t count = full->count * ls_sample_input_count(spec);
     const float *values = full->inputs;
     const uint16_t *halves = half->inputs;
+    if (spec->tokens)
+        assert_memory_equal(half->inputs, full->inputs, count * sizeof(int32_t));
+    else
+        for (size_t i = 0; i < count; i++) assert_int_equal(halves[i], rounded(dtype, values[i]));
+}
+
+static void expect_rounded(const ls_batch *half, const ls_batch *full, const ls_sample_spec *spec, ls_dtype dtype) {
     assert_int_equal(half->count, full->count);
-    for (size_t i = 0; i < full->count * ls_sample_input_count(spec); i++)
-        assert_int_equal(halves[i], rounded(dtype, values[i]));
-    for (size_t i = 0; half->labels && i < full->count; i++) assert_int_equal(half->labels[i], full->labels[i]);
+    expect_inputs(half, full, spec, dtype);
+    size_t labels = full->count * ls_sample_label_count(spec);
+    assert_true(!half->labels == !full->labels);
+    if (half->labels) assert_memory_equal(half->labels, full->labels, labels * sizeof *full->labels);
     for (size_t i = 0; half->targets && i < full->count * spec->target_count; i++)
         assert_true(half->targets[i] == full->targets[i]);
 }
@@ -61,6 +71,35 @@ TEST(every_value_is_rounded_once) {
         for (int b = 0; b < 2; b++) ls_batches_destroy(batches[b]);
         ls_dataset_close(dataset);
     }
+}
+
+/* And they are the data set's own, each with the label of its row. */
+TEST(tokens_stay_as_they_are) {
+    enum { ROWS = 30, VOCABULARY = 11 };
+    static const ls_sample_spec spec = {
+        .channels = 1, .height = 1, .width = 1, .classes = VOCABULARY, .rows = ROWS, .tokens = true};
+    ls_batches_options options = {.dataset_count = SAMPLES, .global_batch = BATCH, .world_size = 1};
+    int32_t tokens[BATCH][ROWS];
+    int64_t labels[BATCH][ROWS], indices[BATCH];
+    ls_dataset *dataset;
+    ls_batches *batches[2];
+    ls_loader *loader;
+    const ls_batch *batch;
+    assert_int_equal(ls_dataset_random(&dataset, 7, SAMPLES, &spec), LS_OK);
+    for (int b = 0; b < 2; b++) assert_int_equal(ls_batches_create(&batches[b], &options), LS_OK);
+    for (ls_dtype dtype = LS_FP16; dtype <= LS_BF16; dtype++)
+        assert_int_equal(compare(dataset, batches, dtype), SAMPLES);
+    ls_loader_options loading = {.precision = LS_FP16};
+    assert_int_equal(ls_loader_create(&loader, dataset, batches[0], &loading), LS_OK);
+    assert_int_equal(ls_loader_begin_epoch(loader, 0, 1), LS_OK);
+    assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
+    for (int64_t i = 0; i < BATCH; i++) indices[i] = BATCH + i;
+    assert_int_equal(ls_dataset_read(dataset, indices, BATCH, tokens, *labels, NULL), LS_OK);
+    assert_memory_equal(batch->inputs, tokens, sizeof tokens);
+    assert_memory_equal(batch->labels, labels, sizeof labels);
+    ls_loader_destroy(loader);
+    for (int b = 0; b < 2; b++) ls_batches_destroy(batches[b]);
+    ls_dataset_close(dataset);
 }
 
 /* A stream ends in the middle of what is rounded together. */

@@ -148,6 +148,33 @@ TEST_IN(scratch, random_values_are_sums_of_two_of_the_pool) {
     expect_sums_of_the_pool(513, &(ls_sample_spec){.channels = 1, .height = 2, .width = 4, .classes = 2}, 1 << 13);
 }
 
+/* Each row's label is the next row's token; all tokens occur, whatever the rest of the set. */
+TEST(random_tokens_follow_from_seed_and_index) {
+    enum { ROWS = 50, VOCABULARY = 7, MANY = 20 };
+    static const ls_sample_spec spec = {
+        .channels = 1, .height = 1, .width = 1, .classes = VOCABULARY, .rows = ROWS, .tokens = true};
+    static int32_t tokens[MANY][ROWS], again[ROWS];
+    static int64_t labels[MANY][ROWS], indices[MANY];
+    int seen[VOCABULARY] = {0};
+    ls_dataset *few = open_random(3, MANY, &spec), *many = open_random(3, 50000, &spec);
+    for (int64_t i = 0; i < MANY; i++) indices[i] = i;
+    ls_dataset_read(few, indices, MANY, tokens, *labels, NULL);
+    for (int64_t i = 0; i < MANY; i++) {
+        ls_dataset_read(many, &i, 1, again, NULL, NULL);
+        assert_memory_equal(again, tokens[i], sizeof again);
+        if (i > 0) assert_memory_not_equal(again, tokens[i - 1], sizeof again);
+        for (int t = 0; t < ROWS; t++) {
+            assert_in_range(tokens[i][t], 0, VOCABULARY - 1);
+            assert_in_range(labels[i][t], 0, VOCABULARY - 1);
+            if (t > 0) assert_int_equal(labels[i][t - 1], tokens[i][t]);
+            seen[tokens[i][t]]++;
+        }
+    }
+    for (int v = 0; v < VOCABULARY; v++) assert_in_range(seen[v], MANY * ROWS / VOCABULARY / 2, MANY * ROWS);
+    ls_dataset_close(few);
+    ls_dataset_close(many);
+}
+
 TEST_IN(scratch, impossible_random_datasets) {
     static const struct {
         size_t count;
@@ -165,6 +192,9 @@ TEST_IN(scratch, impossible_random_datasets) {
         {1, {.channels = 1, .height = 1, .width = 1, .classes = -1}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .target_count = 3}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .target_count = SIZE_MAX}, "too large"},
+        {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .rows = 3}, "are tokens"},
+        {1, {.channels = 1, .height = 1, .width = 1, .target_count = 2, .rows = 3, .tokens = true}, "a vocabulary"},
+        {1, {.channels = 2, .height = 1, .width = 1, .classes = 2, .rows = 3, .tokens = true}, "a row for each"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         ls_dataset *dataset = (ls_dataset *)&dataset;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/train/evaluate.h"
 #include "common/train/loop.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
@@ -32,18 +33,20 @@ TEST(right_answers_are_counted_in_pieces_of_any_size) {
     ls_dataset *dataset;
     ls_sample_spec spec = {.channels = INPUTS, .height = 1, .width = 1, .classes = CLASSES};
     assert_int_equal(ls_dataset_random(&dataset, 1, SAMPLES, &spec), LS_OK);
-    int64_t all = count_slowly(model, dataset, 0, SAMPLES), right;
+    int64_t all = count_slowly(model, dataset, 0, SAMPLES);
+    struct ls_test_sums sums;
     assert_in_range(all, 1, SAMPLES - 1);
     static const size_t chunks[] = {1, 7, 10, ROOM};
     for (size_t c = 0; c < 4; c++) {
-        assert_int_equal(ls_count_right(model, dataset, 0, SAMPLES, chunks[c], c % 2 ? 40 : 0, &right), LS_OK);
-        assert_int_equal(right, all);
-        assert_int_equal(ls_count_right(model, dataset, 13, 31, chunks[c], c % 2 ? 40 : 0, &right), LS_OK);
-        assert_int_equal(right, count_slowly(model, dataset, 13, 31));
+        assert_int_equal(ls_evaluate(model, dataset, 0, SAMPLES, chunks[c], c % 2 ? 40 : 0, &sums), LS_OK);
+        assert_int_equal(sums.right, all);
+        assert_int_equal(ls_evaluate(model, dataset, 13, 31, chunks[c], c % 2 ? 40 : 0, &sums), LS_OK);
+        assert_int_equal(sums.right, count_slowly(model, dataset, 13, 31));
     }
-    right = 7;
-    assert_int_equal(ls_count_right(model, dataset, 20, 20, 8, 3, &right), LS_OK);
-    assert_int_equal(right, 0);
+    sums.right = 7;
+    assert_int_equal(ls_evaluate(model, dataset, 20, 20, 8, 3, &sums), LS_OK);
+    assert_int_equal(sums.right, 0);
+    assert_true(sums.loss == 0);
     ls_dataset_close(dataset);
     ls_model_destroy(model);
     close_empty_device(device);

@@ -1,0 +1,160 @@
+/* options_data — what --data names: images, random samples, texts.
+ *   idea  : what samples look like follows from the model, but for a text's vocabulary, which the model follows from. So texts
+ *           are opened before the model, and everything else after it */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/data/text.h"
+#include "common/seam/options.h"
+
+enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000, RANDOM_VOCABULARY = 65 };
+
+/* What follows in --data behind a prefix; NULL: it has another. */
+static const char *behind(const ls_train_options *o, const char *prefix) {
+    size_t length = strlen(prefix);
+    return strncmp(o->data, prefix, length) == 0 ? o->data + length : NULL;
+}
+
+static const char *stream_folder(const ls_train_options *o) { return behind(o, "stream:"); }
+static const char *random_seed(const ls_train_options *o) { return behind(o, "random:"); }
+static const char *sums_seed(const ls_train_options *o) { return behind(o, "sums:"); }
+
+const char *ls_train_text_files(const ls_train_options *o) { return behind(o, "text:"); }
+
+bool ls_train_is_sums(const ls_train_options *o) { return sums_seed(o) != NULL; }
+
+bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
+
+static bool is_text(const ls_train_options *o) { return ls_train_is_sums(o) || ls_train_text_files(o); }
+
+const char *ls_train_data_folder(const ls_train_options *o) {
+    const char *stream = stream_folder(o);
+    return stream ? stream : random_seed(o) || is_text(o) ? NULL : o->data;
+}
+
+static ls_status parse_seed(const ls_train_options *o, const char *text, uint64_t *seed) {
+    char *end = NULL;
+    errno = 0;
+    *seed = strtoull(text, &end, 10);
+    bool is_number = text[0] >= '0' && text[0] <= '9';
+    if (errno == 0 && is_number && *end == '\0') return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--data %s: the seed is no number", o->data);
+}
+
+/* --- texts, before the model -------------------------------------------------------------------------------------- */
+
+static ls_status open_sets(const ls_train_options *o, int context, ls_dataset **train, ls_dataset **test) {
+    uint64_t seed;
+    if (ls_train_text_files(o)) return ls_dataset_open_text(train, test, ls_train_text_files(o), context);
+    ls_status status = parse_seed(o, sums_seed(o), &seed);
+    return status == LS_OK ? ls_dataset_open_sums(train, test, seed, context) : status;
+}
+
+static ls_status complete_model(ls_train_options *o, struct ls_gpt_sizes *sizes, int vocabulary) {
+    if (sizes->vocabulary == 0) sizes->vocabulary = vocabulary;
+    if (sizes->vocabulary < vocabulary) {
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--model %s: its vocabulary of %d is too small for the %d different bytes of --data %s; leave it "
+            "out, or give %d or more",
+            o->model, sizes->vocabulary, vocabulary, o->data, vocabulary);
+    }
+    ls_gpt_describe(sizes, o->completed_model, sizeof o->completed_model);
+    o->model = o->completed_model;
+    return LS_OK;
+}
+
+ls_status ls_train_open_text(ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+    struct ls_gpt_sizes sizes;
+    *train = *test = NULL;
+    if (!ls_gpt_is_named(o->model)) return LS_OK;
+    ls_status status = ls_gpt_parse(&sizes, o->model);
+    if (status != LS_OK) return status;
+    if (random_seed(o)) return complete_model(o, &sizes, sizes.vocabulary > 0 ? 1 : RANDOM_VOCABULARY);
+    if (!is_text(o)) {
+        return ls_fail(LS_ERR_USAGE,
+                       "--data %s has images, and %s takes tokens: give --data text:FILE, sums:SEED or random:SEED",
+                       o->data, o->model);
+    }
+    status = open_sets(o, sizes.context, train, test);
+    if (status == LS_OK) status = complete_model(o, &sizes, ls_dataset_spec(*train)->classes);
+    if (status == LS_OK) return LS_OK;
+    ls_dataset_close(*train);
+    ls_dataset_close(*test);
+    *train = *test = NULL;
+    return status;
+}
+
+/* --- the others, after it ----------------------------------------------------------------------------------------- */
+
+ls_sample_spec ls_train_sample_spec(const ls_model *model) {
+    struct ls_shape input = ls_model_input(model);
+    ls_sample_spec spec = {.channels = input.channels,
+                           .height = input.height,
+                           .width = input.width,
+                           .rows = input.rows,
+                           .tokens = ls_network_takes_integers(ls_model_network(model))};
+    if (ls_model_loss(model) == LS_LOSS_CROSS_ENTROPY) {
+        spec.classes = (int)ls_shape_row_count(ls_model_output(model));
+    } else {
+        spec.target_count = ls_model_outputs(model);
+    }
+    return spec;
+}
+
+size_t ls_train_sample_tokens(const ls_model *model) {
+    ls_sample_spec spec = ls_train_sample_spec(model);
+    return spec.tokens ? ls_sample_input_count(&spec) : 0;
+}
+
+static ls_status open_random(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    uint64_t seed;
+    ls_status status = parse_seed(o, random_seed(o), &seed);
+    ls_sample_spec spec = ls_train_sample_spec(model);
+    if (status == LS_OK) status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
+    if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);
+    return status;
+}
+
+static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
+    const ls_sample_spec *spec = ls_dataset_spec(dataset);
+    size_t wanted = ls_shape_count(ls_model_input(model)), there = ls_sample_input_count(spec);
+    if (wanted != there) {
+        return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
+                       spec->channels, spec->height, spec->width, there, wanted);
+    }
+    if (ls_model_loss(model) != LS_LOSS_CROSS_ENTROPY) {
+        return ls_fail(LS_ERR_INVALID,
+                       "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
+    }
+    return LS_OK;
+}
+
+ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
+    *train = *test = NULL;
+    ls_status status;
+    if (random_seed(o)) {
+        status = open_random(o, model, train, test);
+    } else if (is_text(o)) {
+        status = ls_fail(LS_ERR_USAGE, "--data %s is a text, and %s takes images: give --model gpt", o->data, o->model);
+    } else {
+        const char *stream = stream_folder(o), *folder = ls_train_data_folder(o);
+        ls_normalize normalize = (ls_normalize)o->normalize;
+        int classes = ls_train_sample_spec(model).classes;
+        if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */
+        status =
+            (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, classes, normalize);
+        if (status == LS_OK) status = check_fit(*train, model, folder);
+        if (status == LS_OK && o->evaluate)
+            status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, classes, normalize);
+        if (status == LS_OK && *test) status = check_fit(*test, model, folder);
+    }
+    if (status != LS_OK) {
+        ls_dataset_close(*train);
+        ls_dataset_close(*test);
+        *train = *test = NULL;
+    }
+    return status;
+}

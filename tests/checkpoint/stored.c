@@ -143,6 +143,19 @@ double stored_state_error(const char *run, const char *prefix, const ls_model *m
     return worst;
 }
 
+double stored_weights_difference(const char *run, const ls_model *model) {
+    ls_safetensors *file = open_run(run);
+    double worst = file ? 0 : INFINITY;
+    for (size_t p = 0; file && p < ls_model_parameter_count(model); p++) {
+        const ls_safetensor *stored = find(file, "", ls_model_parameter(model, p));
+        float *host = stored ? fetch(model, p, false) : NULL;
+        worst = fmax(worst, host ? largest_difference(host, stored->data, stored->nbytes / sizeof(float)) : INFINITY);
+        free(host);
+    }
+    ls_safetensors_close(file);
+    return worst;
+}
+
 double stored_state_distance(const char *run, const char *prefix, const ls_model *model) {
     ls_safetensors *file = open_run(run);
     double worst = file ? 0 : INFINITY;

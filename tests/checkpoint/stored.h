@@ -21,6 +21,9 @@ double stored_gradient_error(const char *run, const char *prefix, const ls_model
 /* The same for parameters (buffers: false) or buffers. */
 double stored_state_error(const char *run, const char *prefix, const ls_model *model, bool buffers);
 
+/* The largest difference between a parameter and the run's tensor of its name, in numbers as they are. Infinity as above. */
+double stored_weights_difference(const char *run, const ls_model *model);
+
 /* How far the model's parameters are from the run's tensors PREFIX + name, in the Euclidean norm and relative to the
  * tensor's; of the tensor that is farthest. Infinity as above. */
 double stored_state_distance(const char *run, const char *prefix, const ls_model *model);

@@ -7,13 +7,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/data/text.h"
 #include "common/seam/options.h"
 #include "ddp_procs/distributed.h"
 #include "kernels/cpu/cpu.h"
 
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
+static ls_status open_text(ls_dataset **out, const char *file, const ls_model *model) {
+    ls_dataset *test = NULL;
+    ls_status status = ls_dataset_open_text(out, &test, file, (int)ls_shape_rows(ls_model_input(model)));
+    ls_dataset_close(test);
+    return status;
+}
+
 static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const ls_model *model) {
+    if (plan->text) return open_text(out, plan->text, model);
     if (plan->samples == 0) return ls_dataset_open_idx(out, "data/digits", LS_SPLIT_TRAIN, 10, LS_NORMALIZE_MNIST);
     ls_sample_spec spec = ls_train_sample_spec(model);
     return ls_dataset_random(out, 42, plan->samples, &spec);
@@ -22,11 +31,13 @@ static ls_status open_dataset(ls_dataset **out, const struct plan *plan, const l
 static bool read_batches(struct samples *samples, const struct plan *plan, const ls_dataset *dataset,
                          ls_batches *batches) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset);
-    size_t input = ls_sample_input_count(spec), room = ls_batches_max_local_count(batches) * plan->steps + 1;
+    size_t input = ls_sample_input_count(spec), labels = ls_sample_label_count(spec);
+    size_t room = ls_batches_max_local_count(batches) * plan->steps + 1;
+    bool halves = plan->precision != LS_FP32 && !spec->tokens;
     samples->inputs = calloc(room * input, sizeof *samples->inputs);
-    samples->labels = calloc(room, sizeof *samples->labels);
+    samples->labels = calloc(room * labels + 1, sizeof *samples->labels);
     samples->targets = calloc(room * spec->target_count + 1, sizeof *samples->targets);
-    samples->halves = calloc(plan->precision == LS_FP32 ? 1 : room * input, sizeof *samples->halves);
+    samples->halves = calloc(halves ? room * input : 1, sizeof *samples->halves);
     if (!samples->inputs || !samples->halves || !samples->labels || !samples->targets) return false;
     size_t at = 0;
     for (size_t k = 0; k < plan->steps; k++) {
@@ -35,13 +46,13 @@ static bool read_batches(struct samples *samples, const struct plan *plan, const
         ls_batch *batch = &samples->batches[k];
         float *inputs = samples->inputs + at * input;
         *batch = (ls_batch){.inputs = inputs,
-                            .labels = samples->labels + at,
+                            .labels = samples->labels + at * labels,
                             .targets = samples->targets + at * spec->target_count,
                             .count = picked.local_count,
                             .global_count = picked.global_count};
-        ls_dataset_read(dataset, picked.indices, picked.local_count, inputs, samples->labels + at,
+        ls_dataset_read(dataset, picked.indices, picked.local_count, inputs, samples->labels + at * labels,
                         samples->targets + at * spec->target_count);
-        if (plan->precision != LS_FP32) {
+        if (halves) {
             batch->inputs = samples->halves + at * input;
             ls_cast_now(plan->precision, samples->halves + at * input, inputs, picked.local_count * input);
         }

@@ -28,6 +28,7 @@ struct plan {
     int accumulate;             /* micro-batches of a step; 0: 1 */
     ls_dtype precision;         /* with LS_FP16 the loss is scaled */
     size_t samples;             /* 0: data/digits, in file order, whole batches only; else so many random samples */
+    const char *text;           /* a text's training set in place of both; NULL: not */
     bool strided;               /* DDP: DistributedSampler's shards rather than DataParallel's chunks */
     const char *stored, *state; /* initial weights: a stored run and a prefix; NULL: PyTorch's for the seed */
     uint64_t seed;              /* rank r has seed + r */
@@ -110,7 +111,7 @@ ls_status session_loss(struct session *s, uint64_t step, double *loss);
 /* All batches of a run, in memory. */
 struct samples {
     float *inputs, *targets;
-    uint16_t *halves; /* the inputs, rounded to the plan's precision; batches have these then */
+    uint16_t *halves; /* the inputs, rounded to the plan's precision; batches have these then, but of tokens */
     int64_t *labels;
     ls_batch batches[MAX_STEPS];
 };

@@ -32,7 +32,7 @@ static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_opti
         fprintf(file, ", not evenly: %zu to %zu on a device at a time", least, most);
     }
     size_t tokens = ls_train_sample_tokens(p->model);
-    if (tokens > 0) fprintf(file, "; of %zu tokens each", tokens);
+    if (tokens > 0) fprintf(file, ", of %zu tokens each", tokens);
     fputc('\n', file);
 }
 

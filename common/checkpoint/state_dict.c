@@ -130,14 +130,33 @@ static bool belongs(const ls_state_dict *dict, const struct ls_state_source *sou
     return false;
 }
 
+/* A tensor of the file that is none of the dict's. */
+static ls_status check_further(const struct ls_state_source *source, const ls_safetensor *further) {
+    size_t length = strlen(source->prefix);
+    const char *same, *name = further->name;
+    bool known = source->network && strncmp(name, source->prefix, length) == 0 &&
+                 ls_network_may_name(source->network, name + length, &same);
+    if (!known)
+        return ls_fail(LS_ERR_INVALID, "%s has a tensor %s, which %s does not have", source->path, name,
+                       source->reader);
+    if (!same) return LS_OK;
+    struct ls_state_tensor tensor = {.ndim = 0};
+    snprintf(tensor.name, sizeof tensor.name, "%s", same);
+    const ls_safetensor *stored = ls_state_find(source, &tensor);
+    if (stored->dtype == further->dtype && stored->nbytes == further->nbytes &&
+        memcmp(stored->data, further->data, stored->nbytes) == 0)
+        return LS_OK;
+    return ls_fail(LS_ERR_INVALID, "%s: %s differs from %s: in %s they are one tensor", source->path, name,
+                   stored->name, source->reader);
+}
+
 ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_source *source) {
     ls_status status = LS_OK;
     for (size_t t = 0; status == LS_OK && t < dict->count; t++) status = check_tensor(source, &dict->tensors[t]);
     for (size_t t = 0; status == LS_OK && t < ls_safetensors_count(source->file); t++) {
-        const char *name = ls_safetensors_at(source->file, t)->name;
-        if (is_ignored(source, name) || belongs(dict, source, name)) continue;
-        status =
-            ls_fail(LS_ERR_INVALID, "%s has a tensor %s, which %s does not have", source->path, name, source->reader);
+        const ls_safetensor *stored = ls_safetensors_at(source->file, t);
+        if (is_ignored(source, stored->name) || belongs(dict, source, stored->name)) continue;
+        status = check_further(source, stored);
     }
     return status;
 }

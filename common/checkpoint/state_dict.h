@@ -37,6 +37,7 @@ struct ls_state_source {
     const char *reader;         /* who needs the tensors, in messages: "the model" */
     const char *prefix;         /* stands in front of every name in the file; "" */
     const char *const *ignored; /* NULL, or beginnings of names (up to a NULL) that are passed over */
+    const ls_network *network;  /* whose file may have further tensors (ls_network_may_name); NULL: none */
     bool convert;               /* F16, BF16 and F64 are taken where F32 is needed */
 };
 
@@ -56,8 +57,8 @@ void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor
 /* Where the file keeps the tensor; NULL: it does not. */
 const ls_safetensor *ls_state_find(const struct ls_state_source *source, const struct ls_state_tensor *tensor);
 
-/* Whether the file holds just these tensors. LS_ERR_INVALID names the first that is missing, has another shape or type,
- * or does not belong. */
+/* Whether the file holds just these tensors, and what else it may have. LS_ERR_INVALID names the first that is missing, has
+ * another shape or type, does not belong, or is another tensor by a second name and differs from it. */
 ls_status ls_state_dict_check(const ls_state_dict *dict, const struct ls_state_source *source);
 
 /* After the check: whether all that becomes F32 is finite then. LS_ERR_INVALID names the first tensor that is not. */

@@ -57,7 +57,10 @@ static void tell_changes(const ls_state_dict *dict, const struct ls_state_source
         const char *name = ls_safetensor_dtype_name((ls_safetensor_dtype)d);
         if (converted[d] > 0) say(&account, "%zu tensors converted from %s to F32", converted[d], name);
     }
-    if (source->ignored) say(&account, "%zu tensors of a checkpoint left out%s", stripped - kept, "");
+    if (source->ignored)
+        say(&account, "%zu tensors of a checkpoint left out%s", stripped - kept, "");
+    else if (stripped > kept)
+        say(&account, "%zu masks and second names of tensors left out%s", stripped - kept, "");
     if (account.text[0]) ls_note("%s: %s", source->path, account.text);
 }
 
@@ -84,8 +87,12 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
         return status;
     }
     find_prefix(file, prefix);
-    struct ls_state_source source = {
-        .file = file, .path = path, .reader = "the model", .prefix = prefix, .convert = true};
+    struct ls_state_source source = {.file = file,
+                                     .path = path,
+                                     .reader = "the model",
+                                     .prefix = prefix,
+                                     .network = ls_model_network(model),
+                                     .convert = true};
     if (ls_is_checkpoint(file)) source.ignored = ls_checkpoint_tensors;
     status = ls_state_dict_open(&dict, model, 0);
     if (status == LS_OK) {

@@ -58,6 +58,8 @@ struct ls_layer_kind {
     bool hands_on;     /* each input's gradient is that of the output as it is: there is no backward to call */
     bool reports; /* backward itself says which gradients are ready, and is called without samples, too (described.h) */
     bool apart;   /* backward looks at `adds` of each parameter by itself; else they must all be alike */
+    const char *const
+        *masks; /* (optional) tensors that PyTorch's module may have beside parameters, up to a NULL: constants */
     ls_status (*plan)(ls_layer *layer); /* from `in`: out, parameters, buffers, saved bytes */
     void (*init)(const ls_layer *layer, ls_generator *g, float *const *parameters); /* (optional) host arrays to fill */
     void (*forward)(const ls_layer *layer, const struct ls_pass *pass); /* they enqueue; a failure poisons the device */

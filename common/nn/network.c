@@ -236,6 +236,28 @@ const char *ls_network_shared_parameter(const ls_network *network) {
     return NULL;
 }
 
+/* NAME of "<layer>.NAME"; NULL: the text begins otherwise. */
+static const char *suffix_of(const char *text, const ls_layer *layer) {
+    size_t length = strlen(layer->name);
+    return strncmp(text, layer->name, length) == 0 && text[length] == '.' ? text + length + 1 : NULL;
+}
+
+bool ls_network_may_name(const ls_network *network, const char *name, const char **same) {
+    *same = NULL;
+    for (size_t l = 0; l < network->layer_count; l++) {
+        const ls_layer *layer = &network->layers[l];
+        const char *suffix = suffix_of(name, layer);
+        for (size_t p = 0; suffix && p < layer->parameter_count; p++) {
+            if (!layer->shares[p] || strcmp(layer->parameters[p].name, name) != 0) continue;
+            *same = network->parameters[layer->parameter_numbers[p]].tensor.name;
+            return true;
+        }
+        for (const char *const *mask = layer->kind->masks; suffix && mask && *mask; mask++)
+            if (strcmp(*mask, suffix) == 0) return true;
+    }
+    return false;
+}
+
 struct ls_shape ls_network_output(const ls_network *network) {
     return network->layers[network->layer_count - 1].out;
 }

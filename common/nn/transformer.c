@@ -126,8 +126,11 @@ static void attention_backward(const ls_layer *layer, const struct ls_pass *pass
                           pass->x[0], pass->y, pass->saved, pass->workspace);
 }
 
+static const char *const causal_masks[] = {"bias", "masked_bias", NULL}; /* older nanoGPT's */
+
 const struct ls_layer_kind ls_attention = {
     .name = "attention",
+    .masks = causal_masks,
     .plan = attention_plan,
     .forward = attention_forward,
     .backward = attention_backward,

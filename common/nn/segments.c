@@ -137,7 +137,7 @@ const void *ls_segments_forward(ls_segments *s, ls_parameters *parameters, const
     const void *y = x;
     s->x = x;
     s->batch = batch;
-    for (int i = 0; y && i < s->count; i++) {
+    for (int i = 0; i == 0 || (y && i < s->count); i++) { /* x is NULL where there are no samples */
         if (i > 0) keep(s, i, y);
         y = ls_frame_forward(s->list[i].frame, parameters, hooks, input_of(s, i), batch, kind);
     }

@@ -245,3 +245,47 @@ TEST(a_short_context_sees_a_questions_last_tokens) {
     assert_int_equal(right, LS_SUMS_HELD_OUT);
     close_fixture(&f);
 }
+
+/* --- all ranks together ----------------------------------------------------------------------------------------------- */
+
+static double totals[8];
+static int meetings;
+
+static ls_status add_to_totals(ls_parallel *p, double *values, size_t count) {
+    (void)p;
+    for (size_t i = 0; i < count; i++) totals[i] += values[i];
+    meetings++;
+    return LS_OK;
+}
+
+static ls_status be_ready(ls_parallel *p) { return (void)p, LS_OK; }
+
+/* Each of three ranks, one after the other: their sums are those of one rank that has all samples and all questions. */
+TEST(ranks_share_samples_and_answers) {
+    static const struct ls_process_ops process = {.sum_over_ranks = add_to_totals, .before_evaluation = be_ready};
+    struct fixture f = open_fixture(40, 0, calculating);
+    ls_train_options o = ls_train_defaults();
+    ls_train_result whole = {0}, part = {0};
+    o.batch_size = 12;
+    o.data = "sums:1";
+    mistake.divisor = 3;
+    mistake.remainder = 0;
+    mistake.endless = false;
+    struct ls_parallel alone = {.model = f.model, .world_size = 1, .device_count = 2}, p = alone;
+    assert_int_equal(ls_measure(&alone, &o, f.test, &whole), LS_OK);
+    p.world_size = p.device_count = 3;
+    p.process = &process;
+    for (p.rank = 0; p.rank < 3; p.rank++) assert_int_equal(ls_measure(&p, &o, f.test, &part), LS_OK);
+    double labels = (double)(ls_dataset_count(f.test) * 40);
+    assert_int_equal(meetings, 3);
+    assert_int_equal(whole.answers, LS_SUMS_HELD_OUT);
+    assert_int_equal(whole.answers_right, count_unmistaken(f.test, 0, LS_SUMS_HELD_OUT));
+    assert_true(fabs(totals[0] / labels - whole.accuracy) <= 1e-12 && whole.accuracy > 0.1 && whole.accuracy < 1);
+    assert_true(fabs(totals[1] / labels - whole.test_loss) <= 1e-6 && whole.test_loss > 1);
+    assert_true(totals[2] == (double)whole.answers_right);
+    o.data = "random:1"; /* there are no answers */
+    whole = (ls_train_result){0};
+    assert_int_equal(ls_measure(&alone, &o, f.test, &whole), LS_OK);
+    assert_int_equal(whole.answers, 0);
+    close_fixture(&f);
+}

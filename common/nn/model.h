@@ -9,6 +9,8 @@
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
  *     branched      mlp with an auxiliary head, linear 256-10, on the hidden layer, which the loss does not use: DDP names its two
  *                   parameters and ends, unless --find-unused lets them be
+ *     gpt           4 layers of 4 heads and 128 channels, context 64 (gpt:LAYERS,HEADS,CHANNELS,CONTEXT), whose head is its token
+ *                   embedding; the vocabulary, which the data have, is a fifth number here: gpt:4,4,128,64,65 (gpt.h)
  *
  * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one
  * allocation, followed by the buffers (batch norm's running statistics), so that a replica is brought up to date by one
@@ -51,8 +53,8 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
-/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order. Host: returns when it is
- * done. On a meta device nothing happens. */
+/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order; of a gpt GPT-2's. Host: returns when
+ * it is done. On a meta device nothing happens. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* Says that the parameters have been written: the next forward makes the copies in half precision anew, once, however

@@ -7,7 +7,7 @@
 /* The shape of a sample, or of an activation: rows x channels x height x width, the last axis running fastest. An image is one
  * row; so is a vector of features, channels x 1 x 1. A text has a row for each of its positions. Layers treat each row by
  * itself, but for attention, in which a row sees the earlier ones of its sample. The loss has an answer for each row of the
- * output. (Steps do; data sets, the loader and evaluation have one answer a sample yet, and no integers.) */
+ * output. */
 struct ls_shape {
     int channels, height, width;
     int rows; /* 0 is 1 */

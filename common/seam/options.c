@@ -59,8 +59,9 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
          .help = "what a device is: a GPU (cuda), or a core with memory of its own (cpu); auto takes GPUs where there are any; meta: nothing is "
                  "computed, operations and bytes are counted and traced"},
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME", .kept = "model",
-         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, or branched (mlp and a "
-                 "head that the loss does not use: what DDP's --find-unused is for)"},
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, branched (mlp and a "
+                 "head that the loss does not use: what DDP's --find-unused is for), gpt, or gpt:LAYERS,HEADS,CHANNELS,CONTEXT (4,4,128,64; with "
+                 "\",scores\" behind it attention keeps its scores in memory)"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
          .agreement = LS_MAY_DIFFER, .kept = "data",
          .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "

@@ -1,7 +1,9 @@
 /* Initial weights: PyTorch's, bit for bit. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "common/checkpoint/safetensors.h"
 #include "common/nn/layer.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"
@@ -57,6 +59,30 @@ TEST(a_convolution_of_seed_42) {
     layer.kind->init(&layer, &generator, (float *[]){weights, biases});
     expect_values(weights, first, 4, "weight");
     expect_values(biases, bias, 2, "bias");
+}
+
+/* One behind the other: what a draw leaves in the generator, the next one begins with. */
+TEST(normal_values_are_pytorchs) {
+    static const size_t counts[] = {5, 15, 16, 17, 31, 32, 40, 1000};
+    ls_safetensors *file;
+    ls_generator generator;
+    float values[1000];
+    assert_int_equal(ls_safetensors_open(&file, "tests/golden/normal_draws.safetensors"), LS_OK);
+    ls_generator_seed(&generator, 3);
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%zu", counts[i]);
+        const ls_safetensor *stored = ls_safetensors_find(file, name);
+        assert_non_null(stored);
+        assert_int_equal(stored->nbytes, counts[i] * sizeof(float));
+        ls_init_normal(&generator, values, counts[i], 1);
+        for (size_t v = 0; v < counts[i]; v++) {
+            float wanted = ((const float *)stored->data)[v];
+            if (!(fabsf(values[v] - wanted) <= 1e-6f))
+                fail_msg("%s[%zu] is %.9g, in PyTorch %.9g", name, v, (double)values[v], (double)wanted);
+        }
+    }
+    ls_safetensors_close(file);
 }
 
 /* Weights and biases fill +-1/sqrt(fan_in) of their layer evenly. (The recorded runs do not help here: their weights

@@ -9,13 +9,17 @@
  *
  *   places: unit b lies in buffer b mod K, K = 1 + prefetched units; so a tensor's address is fixed, and a buffer is free for
  *           another unit once compute has left the block that was there (event unit left)
+ *   tied  : a unit with a parameter that other blocks read, too, has a buffer of its own. It is gathered when its own block is
+ *           entered, which stands before the others, and stays until the next update, as FSDP's root unit does. The gradients
+ *           add up in the bucket, from the head's to the embedding's, and are reduced once
  *   ahead : which unit is next follows from the network (ls_model_visits: forward, then backward, with recomputation in
  *           between), never from what happens to be ready, so all ranks gather in the same order. A unit that is still in its
  *           buffer is not gathered again: the last K of forward serve backward, and where a segment that is run again has at
  *           most K blocks, so do its. No unit is fetched into a buffer that is needed before it
- *   cost  : memory for 1/W of the parameters and K units (the largest one's each), with their half copies in half precision.
- *           A step of L blocks gathers 2 L - K units, with recomputation up to 3 L. With the reduce-scatter a rank moves
- *           1.5 x what DDP's all-reduce does, less what stays in the buffers. Of each parameter less than W x 64 bytes padding
+ *   cost  : memory for 1/W of the parameters and K units (the largest one's each), with their half copies in half precision;
+ *           and for the units that stay. A step of L other blocks gathers 2 L - K units, with recomputation up to 3 L. With the
+ *           reduce-scatter a rank moves 1.5 x what DDP's all-reduce does, less what stays in the buffers. Of each parameter less
+ *           than W x 64 bytes padding
  *   order : nothing is added up here, so the bits are those of ZeRO-2
  *   fails : a gather before the update (event parameters updated), a block before its gather (unit gathered) and a gather into a
  *           buffer that is still read (unit left) are races. A rank that dies in a gather is missed by the others in theirs */
@@ -29,15 +33,15 @@
 /* Whether a visit from `at` on, but before `end`, needs the buffer. */
 static bool is_needed(const ddp_units *u, size_t at, size_t end, int buffer) {
     for (; at < end; at++)
-        if (u->visits[at] % u->buffer_count == buffer) return true;
+        if (u->buffer_of[u->visits[at]] == buffer) return true;
     return false;
 }
 
 /* What is to be gathered when visit `at` begins: its block's unit, and the next ones. Into `chosen`; held[] has them then. */
-static int choose(const ddp_units *u, size_t at, int held[MOST_BUFFERS], int chosen[MOST_BUFFERS]) {
+static int choose(const ddp_units *u, size_t at, int *held, int chosen[MOST_CHOSEN]) {
     int count = 0;
     for (size_t i = at; i < u->visit_count && i <= at + u->prefetch; i++) {
-        int block = u->visits[i], buffer = block % u->buffer_count;
+        int block = u->visits[i], buffer = u->buffer_of[block];
         if (held[buffer] == block || slice_floats(u, block) == 0) continue;
         if (is_needed(u, at, i, buffer)) break;
         held[buffer] = chosen[count++] = block;
@@ -45,17 +49,17 @@ static int choose(const ddp_units *u, size_t at, int held[MOST_BUFFERS], int cho
     return count;
 }
 
-static void forget(const ddp_units *u, int held[MOST_BUFFERS]) {
+static void forget(const ddp_units *u, int *held) {
     for (int k = 0; k < u->buffer_count; k++) held[k] = -1;
 }
 
 uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
-    int held[MOST_BUFFERS], chosen[MOST_BUFFERS];
+    int chosen[MOST_CHOSEN];
     uint64_t floats = 0;
-    forget(u, held);
+    forget(u, u->forecast);
     for (int m = 0; m < micro_batches; m++)
         for (size_t at = 0; at < u->visit_count; at++)
-            for (int i = choose(u, at, held, chosen); i > 0; i--) floats += unit_floats(u, chosen[i - 1]);
+            for (int i = choose(u, at, u->forecast, chosen); i > 0; i--) floats += unit_floats(u, chosen[i - 1]);
     return floats * sizeof(float);
 }
 
@@ -65,7 +69,7 @@ uint64_t ddp_units_step_nbytes(const ddp_units *u, int micro_batches) {
 static void gather(ddp_units *u, int block) {
     const float *slice = u->slices + slice_begin(u, block);
     size_t floats = slice_floats(u, block);
-    struct buffer *buffer = &u->buffers[block % u->buffer_count];
+    struct buffer *buffer = &u->buffers[u->buffer_of[block]];
     ls_stream_wait_event(u->comm_stream, u->updated);
     ls_stream_wait_event(u->comm_stream, buffer->left);
     ls_device_fail(u->device, ls_comm_all_gather(u->comm, u->comm_stream, slice, buffer->values, floats, LS_FP32));
@@ -90,7 +94,11 @@ static void gather_units(ddp_units *u, const int *blocks, int count) {
 static void notice_update(ddp_units *u) {
     bool is_updated = u->version != u->parameters->version, in_step = u->clock->phase != LS_PHASE_OTHER;
     if (is_updated) ls_event_record(u->updated, u->compute);
-    if (is_updated || (in_step && !u->was_in_step)) forget(u, u->held);
+    if (is_updated || (in_step && !u->was_in_step)) {
+        forget(u, u->held);
+        /* whichever block has read those last that stay */
+        for (int k = u->turn_count; k < u->buffer_count; k++) ls_event_record(u->buffers[k].left, u->compute);
+    }
     u->version = u->parameters->version;
     u->was_in_step = in_step;
 }
@@ -98,20 +106,20 @@ static void notice_update(ddp_units *u) {
 /* A pass begins to compute a block. */
 static void enter(void *context, int block, bool backward) {
     ddp_units *u = context;
-    int chosen[MOST_BUFFERS];
+    int chosen[MOST_CHOSEN];
     (void)backward;
     notice_update(u);
     if (u->at >= u->visit_count || u->visits[u->at] != block) u->at = 0; /* an evaluation has no backward */
     int count = choose(u, u->at++, u->held, chosen);
     gather_units(u, chosen, count);
-    ls_stream_wait_event(u->compute, u->buffers[block % u->buffer_count].gathered);
+    ls_stream_wait_event(u->compute, u->buffers[u->buffer_of[block]].gathered);
 }
 
 /* What it computes of a block has been enqueued. */
 static void leave(void *context, int block, bool backward) {
     ddp_units *u = context;
     (void)backward;
-    ls_event_record(u->buffers[block % u->buffer_count].left, u->compute);
+    ls_event_record(u->buffers[u->buffer_of[block]].left, u->compute);
 }
 
 /* --- life ----------------------------------------------------------------------------------------------------------- */
@@ -131,7 +139,7 @@ ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_m
     u->rank = (size_t)ls_comm_rank(comm);
     u->world_size = (size_t)ls_comm_world_size(comm);
     u->prefetch = (size_t)prefetch;
-    u->buffer_count = 1 + prefetch;
+    u->turn_count = u->buffer_count = 1 + prefetch;
     ls_status status = ddp_units_place(u);
     if (status != LS_OK) {
         ddp_units_destroy(u);

@@ -15,8 +15,7 @@ enum { DDP_MOST_PREFETCHED = 2 };
 
 /* Gives a model without values (`placed`, model.h) slices of zeros, hooks into its passes, and shares its parameters out: to be
  * initialised or loaded afterwards, on all ranks alike. `beside`: a second group of the same ranks, for the compute stream.
- * Slots are widened, as by ls_parameters_widen_slots. LS_ERR_UNSUPPORTED, with one line, for a network whose blocks share
- * parameters. Collective; all are borrowed until destroy. On failure *out is NULL. */
+ * Slots are widened, as by ls_parameters_widen_slots. Collective; all are borrowed until destroy. On failure *out is NULL. */
 ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_model *model,
                            struct ls_phase_clock *clock, int prefetch);
 /* The model has no values afterwards. NULL is a no-op. */

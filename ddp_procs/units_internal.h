@@ -5,9 +5,10 @@
 
 #include "ddp_procs/units.h"
 
-enum { MOST_BUFFERS = 1 + DDP_MOST_PREFETCHED };
+enum { MOST_CHOSEN = 1 + DDP_MOST_PREFETCHED };
 
 struct buffer {
+    size_t floats; /* of its largest unit */
     float *values;
     void *half;
     ls_event *gathered, *left;
@@ -27,15 +28,16 @@ struct ddp_units {
     bool is_shared, is_adopted; /* the slices are the group's memory; the device is charged for it */
     struct ls_part *parts;      /* the same, parameter by parameter */
     char *memory;               /* of the buffers */
-    struct buffer buffers[MOST_BUFFERS];
-    int buffer_count;
+    struct buffer *buffers;
+    int turn_count, buffer_count; /* those that units take in turn; all: behind them one for each unit that stays */
+    int *buffer_of;               /* of each block's unit */
     ls_event *updated;
     int *visits;
     size_t visit_count;
     /* changes from step to step */
-    int held
-        [MOST_BUFFERS]; /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
-    size_t at;          /* how many of the visits the pass in progress has made */
+    int *held;     /* the block whose unit a buffer has, or will have once what has been enqueued is done; -1: none */
+    int *forecast; /* the same of a step that is only counted */
+    size_t at;     /* how many of the visits the pass in progress has made */
     bool was_in_step; /* the last visit */
     uint64_t version; /* of the parameters that have been gathered; 0: none have */
 };

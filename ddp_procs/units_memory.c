@@ -1,21 +1,23 @@
 /* units_memory — where the parameters lie that come and go.
  *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
- *           block's slots, cut anywhere. Buffers are as large as the largest unit, with room for its copy in half precision
+ *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in half precision
  *   places: on CPU devices slices lie in the group's memory, where other ranks read them in place: a gather copies once. The
- *           device is charged for them as for all parameters. Buffers are the rank's own
- *   fails : tied weights are refused by name: a block would have to find another one's unit gathered, too */
+ *           device is charged for them as for all parameters. Buffers are the rank's own */
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "ddp_procs/units_internal.h"
 
-static ls_status refuse_shared(const ls_model *model) {
-    const char *name = ls_network_shared_parameter(ls_model_network(model));
-    if (!name) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED,
-                   "--shard-state 3 gathers the parameters of one block at a time, but several blocks read %s; take "
-                   "--shard-state 2",
-                   name);
+static ls_status alloc_lists(ddp_units *u) {
+    size_t blocks = (size_t)u->parameters->block_count, most_buffers = (size_t)u->turn_count + blocks;
+    u->parts = calloc(u->parameters->count + 1, sizeof *u->parts);
+    u->visits = calloc(3 * blocks, sizeof *u->visits);
+    u->buffers = calloc(most_buffers, sizeof *u->buffers);
+    u->buffer_of = calloc(blocks, sizeof *u->buffer_of);
+    u->held = calloc(most_buffers, sizeof *u->held);
+    u->forecast = calloc(most_buffers, sizeof *u->forecast);
+    bool fits = u->parts && u->visits && u->buffers && u->buffer_of && u->held && u->forecast;
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
 }
 
 /* Where other ranks can reach the slices, so that a gather copies once. */
@@ -30,20 +32,27 @@ static ls_status alloc_slices(ddp_units *u) {
     return status == LS_OK ? ls_comm_alloc_shared(u->comm, NULL, u->slices_nbytes, (void **)&u->slices) : status;
 }
 
-static ls_status alloc_buffers(ddp_units *u) {
-    size_t largest = 0, element = u->parameters->precision == LS_FP32 ? 0 : ls_dtype_nbytes(u->parameters->precision);
-    ls_status status = ls_event_create(&u->updated, "parameters updated");
+static void assign_buffers(ddp_units *u) {
+    const ls_network *network = ls_model_network(u->model);
     for (int b = 0; b < u->parameters->block_count; b++) {
-        if (unit_floats(u, b) > largest) largest = unit_floats(u, b);
+        int k = ls_network_block_is_shared(network, b) ? u->buffer_count++ : b % u->turn_count;
+        u->buffer_of[b] = k;
+        if (unit_floats(u, b) > u->buffers[k].floats) u->buffers[k].floats = unit_floats(u, b);
     }
-    size_t nbytes = largest * (sizeof(float) + element);
+}
+
+static ls_status alloc_buffers(ddp_units *u) {
+    size_t element = u->parameters->precision == LS_FP32 ? 0 : ls_dtype_nbytes(u->parameters->precision), nbytes = 0;
+    ls_status status = ls_event_create(&u->updated, "parameters updated");
+    for (int k = 0; k < u->buffer_count; k++) nbytes += u->buffers[k].floats * (sizeof(float) + element);
     if (status == LS_OK)
-        status = ls_device_alloc(u->device, LS_MEMORY_PARAMETER, (size_t)u->buffer_count * nbytes, "gathered units",
-                                 (void **)&u->memory);
+        status = ls_device_alloc(u->device, LS_MEMORY_PARAMETER, nbytes, "gathered units", (void **)&u->memory);
+    char *at = u->memory;
     for (int k = 0; status == LS_OK && k < u->buffer_count; k++) {
         struct buffer *buffer = &u->buffers[k];
-        buffer->values = (float *)(void *)(u->memory + (size_t)k * nbytes);
-        buffer->half = element > 0 ? buffer->values + largest : NULL;
+        buffer->values = (float *)(void *)at;
+        buffer->half = element > 0 ? buffer->values + buffer->floats : NULL;
+        at += buffer->floats * (sizeof(float) + element);
         status = ls_event_create(&buffer->gathered, "unit gathered");
         if (status == LS_OK) status = ls_event_create(&buffer->left, "unit left");
     }
@@ -62,31 +71,29 @@ static struct ls_part find_part(const ddp_units *u, size_t p) {
     return (struct ls_part){values + (first - begin), first - at, last - first};
 }
 
-static ls_status place_blocks(ddp_units *u) {
+static void place_blocks(ddp_units *u) {
     ls_parameters *all = u->parameters;
-    u->parts = calloc(all->count + 1, sizeof *u->parts);
-    u->visits = calloc(3 * (size_t)all->block_count, sizeof *u->visits);
-    if (!u->parts || !u->visits) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
     u->visit_count = ls_model_visits(u->model, u->visits);
     for (size_t p = 0; p < all->count; p++) u->parts[p] = find_part(u, p);
     for (int b = 0; b < all->block_count; b++) {
-        const struct buffer *buffer = &u->buffers[b % u->buffer_count];
+        const struct buffer *buffer = &u->buffers[u->buffer_of[b]];
         ls_parameters_place_block(all, b, buffer->values, buffer->half);
     }
-    return LS_OK;
 }
 
 ls_status ddp_units_place(ddp_units *u) {
-    ls_status status = refuse_shared(u->model);
-    if (status == LS_OK) status = ls_parameters_widen_slots(u->parameters, ls_aligned_floats(1) * u->world_size);
+    ls_status status = ls_parameters_widen_slots(u->parameters, ls_aligned_floats(1) * u->world_size);
+    if (status == LS_OK) status = alloc_lists(u);
     if (status == LS_OK) status = alloc_slices(u);
+    if (status == LS_OK) assign_buffers(u);
     if (status == LS_OK) status = alloc_buffers(u);
-    return status == LS_OK ? place_blocks(u) : status;
+    if (status == LS_OK) place_blocks(u);
+    return status;
 }
 
 void ddp_units_displace(ddp_units *u) {
     for (int b = 0; b < u->parameters->block_count; b++) ls_parameters_place_block(u->parameters, b, NULL, NULL);
-    for (int k = 0; k < u->buffer_count; k++) {
+    for (int k = 0; u->buffers && k < u->buffer_count; k++) {
         ls_event_destroy(u->buffers[k].gathered);
         ls_event_destroy(u->buffers[k].left);
     }
@@ -95,6 +102,10 @@ void ddp_units_displace(ddp_units *u) {
     if (u->is_adopted) ls_device_disown(u->device, LS_MEMORY_PARAMETER, u->slices_nbytes);
     if (!u->is_shared) ls_device_free(u->device, u->slices);
     ls_device_free(u->device, u->memory);
+    free(u->forecast);
+    free(u->held);
+    free(u->buffer_of);
+    free(u->buffers);
     free(u->visits);
     free(u->parts);
 }

@@ -225,15 +225,13 @@ struct ls_blocks ls_network_blocks(const ls_network *network) {
     return (struct ls_blocks){0, network->block_count};
 }
 
-const char *ls_network_shared_parameter(const ls_network *network) {
+bool ls_network_block_is_shared(const ls_network *network, int block) {
     for (size_t l = 0; l < network->layer_count; l++) {
         const ls_layer *layer = &network->layers[l];
-        for (size_t p = 0; p < layer->parameter_count; p++) {
-            const struct ls_declared *declared = &network->parameters[layer->parameter_numbers[p]];
-            if (declared->block != layer->block) return declared->tensor.name;
-        }
+        for (size_t p = 0; layer->block != block && p < layer->parameter_count; p++)
+            if (network->parameters[layer->parameter_numbers[p]].block == block) return true;
     }
-    return NULL;
+    return false;
 }
 
 /* NAME of "<layer>.NAME"; NULL: the text begins otherwise. */

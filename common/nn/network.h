@@ -30,8 +30,8 @@ struct ls_blocks {
 };
 struct ls_blocks ls_network_blocks(const ls_network *network); /* all */
 struct ls_shape ls_network_block_input(const ls_network *network, int block);
-/* The first parameter that layers of several blocks read; NULL: there is none. */
-const char *ls_network_shared_parameter(const ls_network *network);
+/* Whether layers of other blocks read a parameter of this one. */
+bool ls_network_block_is_shared(const ls_network *network, int block);
 /* Whether its input is integers, as tokens are, and no activations. */
 bool ls_network_takes_integers(const ls_network *network);
 /* Whether a file of the network's tensors may have one of that name beside them: another name of a parameter that layers

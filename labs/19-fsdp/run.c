@@ -60,7 +60,7 @@ struct listener {
     } events[MOST_EVENTS];
     int event_count;
     int computed, gathers, updated; /* enqueued so far; the last update's number */
-    int readers[MOST_BUFFERS];      /* the number of the last block that was left, of each buffer */
+    int readers[MOST_CHOSEN];       /* the number of the last block that was left, of each buffer */
     int gather_of[MOST_BLOCKS];     /* the number of the last gather of a unit; 0: none */
     int comm_at_gather;             /* what the last gather was behind */
 };
@@ -121,7 +121,7 @@ static int block_sent(const ddp_units *u, const float *send, size_t count) {
 static void note_gather(int block) {
     struct listener *l = listening;
     struct seen_pass *seen = l->seen;
-    const int reader = l->readers[block % l->units->buffer_count];
+    const int reader = l->readers[l->units->buffer_of[block]];
     int needed = l->updated > reader ? l->updated : reader;
     if (needed < l->comm_at_gather) needed = l->comm_at_gather;
     write_text(seen->waits, sizeof seen->waits, "(%d)%s%s ", block,
@@ -143,7 +143,7 @@ ls_status __wrap_ls_comm_all_gather(ls_comm *comm, ls_stream *stream, const void
         const ddp_units *u = listening->units;
         int block = block_sent(u, send, count);
         bool is_well = block >= 0 && dtype == LS_FP32 && stream == u->comm_stream &&
-                       receive == u->buffers[block % u->buffer_count].values;
+                       receive == u->buffers[u->buffer_of[block]].values;
         note_order(is_well ? "(%d)" : "(something else: %d)", block);
         if (is_well) note_gather(block);
     }
@@ -184,7 +184,7 @@ static void enter(void *context, int block, bool backward) {
 static void leave(void *context, int block, bool backward) {
     struct listener *l = context;
     l->compute.computed = ++l->computed;
-    l->readers[block % l->units->buffer_count] = l->computed;
+    l->readers[l->units->buffer_of[block]] = l->computed;
     l->before.leave(l->before.block_context, block, backward);
 }
 

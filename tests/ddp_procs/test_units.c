@@ -104,9 +104,32 @@ TEST(layers_may_share_a_parameter) {
     ls_network *network = residual_network();
     struct plan plan = small;
     plan.network = network;
-    assert_null(ls_network_shared_parameter(network));
+    assert_false(ls_network_block_is_shared(network, 0));
     for (int ranks = 2; ranks <= 3; ranks++) expect_ddps_bits(plan, ranks);
     ls_network_destroy(network);
+}
+
+/* As embedding and head do: the first block and the last; two pairs; three blocks one weight. */
+static const int pairs[][2] = {{1, 0}, {1, 1}, {0, 0}, {0, 3}};
+
+TEST(blocks_may_share_a_parameter) {
+    for (size_t i = 0; i < COUNT_OF(pairs); i++) {
+        ls_network *network = tied_blocks(pairs[i][0], pairs[i][1]);
+        for (int b = 0; b < 5; b++)
+            assert_int_equal(ls_network_block_is_shared(network, b), b == pairs[i][0] || b == pairs[i][1]);
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            struct plan plan = small;
+            plan.network = network;
+            plan.every = ((int)i + ranks) % 4;
+            expect_ddps_bits(plan, ranks);
+            plan.precision = ranks % 2 == 0 ? LS_FP16 : LS_BF16;
+            plan.optimizer = momentum();
+            plan.optimizer.scaler.init_scale = 0x1p20;
+            plan.optimizer.scaler.growth_interval = 2;
+            expect_ddps_bits(plan, ranks);
+        }
+        ls_network_destroy(network);
+    }
 }
 
 static void expect_ddps_losses(const struct plan *plan, double tolerance) {
@@ -115,11 +138,11 @@ static void expect_ddps_losses(const struct plan *plan, double tolerance) {
     outcomes_expect_losses(plan, &ddp, tolerance);
 }
 
-/* Ranks are added before micro-batches; the norm is added up rank by rank. */
-TEST(losses_are_near_where_the_order_is_another) {
+static void expect_near_losses(const ls_network *network) {
     for (int ranks = 1; ranks <= 3; ranks++)
         for (int prefetch = 0; prefetch <= DDP_MOST_PREFETCHED; prefetch++) {
             struct plan plan = make(small, MODE_ZERO3, ranks);
+            plan.network = network;
             plan.optimizer = momentum();
             plan.prefetch = prefetch;
             plan.accumulate = 2 + prefetch;
@@ -130,11 +153,21 @@ TEST(losses_are_near_where_the_order_is_another) {
         }
 }
 
+/* Ranks are added before micro-batches; the norm is added up rank by rank. */
+TEST(losses_are_near_where_the_order_is_another) {
+    ls_network *tied = tied_blocks(1, 0);
+    expect_near_losses(NULL);
+    expect_near_losses(tied);
+    ls_network_destroy(tied);
+}
+
 /* Several steps on their way, micro-batches in each, in these orders of the streams. */
 TEST(every_order_of_the_streams_is_right) {
     enum { SEEDS = 20 };
+    ls_network *tied = tied_blocks(1, 0);
     for (int every = 0; every <= 2; every++) {
         struct plan plan = make(small, MODE_ZERO3, 2);
+        if (every == 1) plan.network = tied;
         plan.compare_each_step = false;
         plan.accumulate = 2;
         plan.every = every;
@@ -147,4 +180,5 @@ TEST(every_order_of_the_streams_is_right) {
         shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
         outcomes_free(expected);
     }
+    ls_network_destroy(tied);
 }

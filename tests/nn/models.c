@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "tests/nn/models.h"
 
 #include <stdlib.h>
@@ -45,6 +47,14 @@ float *make_values(ls_device *device, size_t count, uint64_t seed) {
     return values;
 }
 
+static ls_network *make_network(const ls_layer *layers, size_t count) {
+    ls_network *network = ls_network_begin(ls_features(6), LS_LOSS_CROSS_ENTROPY);
+    assert_non_null(network);
+    for (size_t l = 0; l < count; l++) assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
+    assert_int_equal(ls_network_finish(network), LS_OK);
+    return network;
+}
+
 ls_network *residual_network(void) {
     static const ls_layer layers[] = {
         {.kind = &ls_linear, .name = "fc1", .units = 6, .relu = true},
@@ -53,10 +63,17 @@ ls_network *residual_network(void) {
         {.kind = &ls_addition, .name = "more", .reads = {NULL, "sum"}},
         {.kind = &ls_linear, .name = "head", .units = 3, .begins_block = true},
     };
-    ls_network *network = ls_network_begin(ls_features(6), LS_LOSS_CROSS_ENTROPY);
-    assert_non_null(network);
-    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
-        assert_int_equal(ls_network_add(network, layers[l]), LS_OK);
-    assert_int_equal(ls_network_finish(network), LS_OK);
-    return network;
+    return make_network(layers, sizeof layers / sizeof *layers);
+}
+
+ls_network *tied_blocks(int first, int second) {
+    static const char *const weights[] = {"fc0.weight", "fc1.weight", "fc2.weight", "fc3.weight"};
+    ls_layer layers[5];
+    for (int l = 0; l < 5; l++) {
+        layers[l] = (ls_layer){.kind = &ls_linear, .units = 6, .relu = l < 4, .begins_block = true};
+        snprintf(layers[l].name, sizeof layers[l].name, "fc%d", l);
+    }
+    layers[2].shares[0] = weights[first];
+    layers[4].shares[0] = weights[second];
+    return make_network(layers, 5);
 }

@@ -22,4 +22,8 @@ float *make_values(ls_device *device, size_t count, uint64_t seed);
  * the weight of fc1 and a bias of its own. Asserts. */
 ls_network *residual_network(void);
 
+/* A network of five blocks of a linear layer each, of 6 inputs and outputs: blocks 2 and 4 have the weights of blocks `first` and
+ * `second`, and biases of their own. Asserts. */
+ls_network *tied_blocks(int first, int second);
+
 #endif

@@ -251,10 +251,7 @@ static ls_status run_rank(ddp_settings *settings, const char *program) {
     if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
-    }
-    if (status == LS_OK && settings->compress != LS_FP32 && session.self.world_size == 1) {
-        ls_note("--compress %s only rounds the gradients: with one rank nothing travels",
-                ls_parallel_sent_as(session.parallel));
+        ddp_settings_note_idle(settings, session.self.world_size);
     }
     if (status == LS_OK) {
         status = ls_train(session.parallel, &settings->train, ddp_sharing_of(settings), session.train, session.test,

@@ -116,8 +116,10 @@ static ls_status check_uneven(const ddp_settings *s) {
     return LS_OK;
 }
 
-/* Where buckets take turns with their memory. */
+/* In stages 2 and 3 buckets take turns with their memory. */
 static ls_status check_shards(const ddp_settings *s) {
+    if (s->shard_state < 3 && s->prefetch_blocks != ddp_settings_defaults().prefetch_blocks)
+        return ls_fail(LS_ERR_USAGE, "--prefetch-blocks says what --shard-state 3 gathers ahead, which it needs");
     if (s->shard_state < 2) return LS_OK;
     if (!s->overlap)
         return ls_fail(
@@ -137,4 +139,13 @@ static ls_status check_shards(const ddp_settings *s) {
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
     return status == LS_OK ? check_shards(s) : status;
+}
+
+void ddp_settings_note_idle(const ddp_settings *s, int world_size) {
+    if (s->compress != LS_FP32 && world_size == 1)
+        ls_note("--compress %s only rounds the gradients: with one rank nothing travels", compressions[s->compress]);
+    if (s->allreduce > 0 && s->shard_state > 0)
+        ls_note("--allreduce has no effect: with --shard-state gradients are reduce-scattered, in the ranks' order");
+    if (s->shard_state == 3 && s->bucket_cap_mb != ddp_settings_defaults().bucket_cap_mb)
+        ls_note("--bucket-cap-mb has no effect: with --shard-state 3 a bucket is a block of the model");
 }

@@ -36,6 +36,9 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
  * with one line. */
 ls_status ddp_settings_check(const ddp_settings *s);
 
+/* For the main rank, of options that have passed the check: a note for each of DDP's own that is given and changes nothing. */
+void ddp_settings_note_idle(const ddp_settings *s, int world_size);
+
 /* Whether nothing is computed: one process is rank 0 of a job whose other ranks do not exist. */
 static inline bool ddp_is_meta(const ddp_settings *s) { return s->train.device_kind == LS_TRAIN_DEVICES_META; }
 

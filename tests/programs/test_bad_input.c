@@ -103,6 +103,8 @@ TEST_IN(programs, test_devices_and_ranks) {
         {"ddp_train --spawn 2 --shard-state 3 --find-unused", 2, "--find-unused does not go with --shard-state 3"},
         {"ddp_train --spawn 2 --shard-state 4", 2, "--shard-state: 4 is out of range"},
         {"ddp_train --spawn 2 --shard-state 3 --prefetch-blocks 3", 2, "--prefetch-blocks: 3 is out of range"},
+        {"ddp_train --spawn 2 --shard-state 2 --prefetch-blocks 2", 2,
+         "--prefetch-blocks says what --shard-state 3 gathers"},
         {"dp_train --devices 2 --device-kind meta --offload optimizer", 2, "--offload does not go with meta devices"},
         {"dp_train --replicate nccl", 2, "--replicate flat is for all"},
         {"dp_train --device-ids 0,,1", 2, "not a list of whole numbers"},

@@ -142,7 +142,6 @@ TEST_IN(programs, test_ranks_of_other_settings) {
         {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
         {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
         {1, "--shard-state 1", "--shard-state: rank 1 has 1, rank 0 has 0; "},
-        {1, "--prefetch-blocks 2", "--prefetch-blocks: rank 1 has 2, rank 0 has 1; "},
         {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
          "--drop-last: rank 1 has on, rank 0 has off; "},
         {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},

@@ -171,6 +171,8 @@ static ls_status check(const replay_settings *s) {
         return ls_fail(LS_ERR_USAGE, "--mode=single is of one device; leave --n out");
     if (s->timeline && s->modes[LS_PLAN_DP] && s->modes[LS_PLAN_DDP])
         return ls_fail(LS_ERR_USAGE, "--timeline is of one --mode: dp, ddp or single");
+    if (s->shard_state < 3 && s->prefetch_blocks != 1)
+        return ls_fail(LS_ERR_USAGE, "--prefetch-blocks says what --shard-state 3 gathers ahead, which it needs");
     if (s->host_lock_us < 0 && s->host_lock_us != -1)
         return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
     return LS_OK;

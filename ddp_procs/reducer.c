@@ -30,9 +30,9 @@
 
 ls_status ddp_reducer_arm(ddp_reducer *r, bool sync, size_t samples) {
     ls_status status = LS_OK;
-    r->sync = sync;
+    r->sync = sync || r->options.each_backward;
     r->has_samples = samples > 0;
-    if (!sync) return LS_OK;
+    if (!r->sync) return LS_OK;
     if (r->reduced_once && !r->rebuilt && !r->buckets_stay) status = ddp_reducer_rebuild(r);
     for (size_t b = 0; b < r->bucket_count; b++) r->buckets[b].pending_count = r->buckets[b].parameter_count;
     memset(r->is_ready, 0, r->parameter_count * sizeof *r->is_ready);

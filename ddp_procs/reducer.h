@@ -39,7 +39,8 @@ typedef struct ddp_reducer_options {
      * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
      * find_unused) */
     bool sliced;
-    bool by_block; /* with `sliced`: a bucket for each block of the network, whatever its size */
+    bool by_block;      /* with `sliced`: a bucket for each block of the network, whatever its size */
+    bool each_backward; /* gradients travel with each, since they are kept nowhere: there is no no_sync */
 } ddp_reducer_options;
 
 /* Places all gradients of the model in one bucket (find_unused, sliced: in buckets that stay) and hooks into its backward.

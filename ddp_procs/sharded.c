@@ -224,11 +224,20 @@ const struct ls_mode ddp_zero3_mode = {
     .find_nonfinite = ddp_units_find_nonfinite,
 };
 
+/* On CPU devices whole parameters lie in the group's memory, where other ranks read them in place: a gather copies once. */
+static ls_status share_parameters(ls_parameters *all, ls_comm *comm) {
+    float *memory;
+    if (all->is_placed || ls_device_kind_of(all->device) != LS_DEVICE_CPU) return LS_OK;
+    ls_status status = ls_comm_alloc_shared(comm, NULL, all->slab_floats * sizeof *memory, (void **)&memory);
+    return status == LS_OK ? ls_parameters_move_slab(all, memory) : status;
+}
+
 static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {
     const struct ddp_kind kind = {mode, sizeof(struct sharded), create_update};
-    size_t unit = ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm);
+    ls_parameters *all = ls_model_tensors(model);
     *out = NULL;
-    ls_status status = ls_parameters_widen_slots(ls_model_tensors(model), unit);
+    ls_status status = ls_parameters_widen_slots(all, ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm));
+    if (status == LS_OK) status = share_parameters(all, options->comm);
     return status == LS_OK ? ddp_create_as(out, &kind, model, options) : status;
 }
 

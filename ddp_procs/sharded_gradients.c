@@ -149,23 +149,16 @@ static ls_status on_grad_ready(void *context, size_t parameter) {
     return status;
 }
 
-/* Where gradients are sharded, every micro-batch goes as a step's last one does: its gradients are written anew, and
- * travel. */
+/* Where gradients are sharded, every micro-batch's are written anew, and travel; the driver calls reduce for the last one only. */
 ls_status ddp_sharded_forward_backward(ls_parallel *p) {
     struct sharded *s = sharded_of(p);
     if (!s->shard) return ddp_forward_backward(p);
-    bool is_reduced_next = ls_parallel_syncs(p), no_sync = p->no_sync;
-    int micro_batches = p->micro_batches;
     s->claimed = 0;
     /* also where the one before was launched as a graph, which the host knows nothing of */
     s->adds = s->adds || !ls_parallel_is_first(p);
     p->accumulates = false;
-    p->micro_batches = p->batch->index + 1;
-    p->no_sync = false;
     ls_status status = ddp_forward_backward(p);
-    p->micro_batches = micro_batches;
-    p->no_sync = no_sync;
-    return status == LS_OK && !is_reduced_next ? ddp_sharded_reduce(p) : status;
+    return status == LS_OK && !ls_parallel_syncs(p) ? ddp_sharded_reduce(p) : status;
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
@@ -173,6 +166,7 @@ ls_status ddp_sharded_forward_backward(ls_parallel *p) {
 void ddp_shard_gradients(ddp_reducer_options *reducer) {
     reducer->reduce = reduce_to_shard;
     reducer->place = plan_turns;
+    reducer->each_backward = true;
 }
 
 ls_status ddp_alloc_shard(struct sharded *s) {

@@ -54,11 +54,17 @@ static size_t slab_begin(const ls_parameters *p) { return p->is_placed ? p->para
 static ls_status alloc_slab(ls_parameters *p) {
     lay_out(p);
     p->slab_floats = p->all_floats - slab_begin(p);
-    ls_status status = ls_device_alloc(p->device, LS_MEMORY_PARAMETER, p->slab_floats * sizeof(float), "parameters",
-                                       (void **)&p->slab);
-    for (size_t t = p->count; status == LS_OK && t < p->count + p->buffer_count; t++)
-        p->tensors[t].data = p->slab + (p->offsets[t] - slab_begin(p));
-    return status;
+    return ls_device_alloc(p->device, LS_MEMORY_PARAMETER, p->slab_floats * sizeof(float), "parameters",
+                           (void **)&p->slab);
+}
+
+static void free_slab(ls_parameters *p) {
+    if (p->slab_is_lent)
+        ls_device_disown(p->device, LS_MEMORY_PARAMETER, p->slab_floats * sizeof(float));
+    else
+        ls_device_free(p->device, p->slab);
+    p->slab = NULL;
+    p->slab_is_lent = false;
 }
 
 static ls_status alloc_half(ls_parameters *p) {
@@ -67,15 +73,21 @@ static ls_status alloc_half(ls_parameters *p) {
                            "parameters in half precision", &p->half_slab);
 }
 
-static ls_status alloc_slabs(ls_parameters *p) {
-    ls_status status = alloc_slab(p);
-    if (status == LS_OK) status = alloc_half(p);
-    for (int b = 0; status == LS_OK && !p->is_placed && b < p->block_count; b++) {
+static void place_tensors(ls_parameters *p) {
+    for (size_t t = p->count; t < p->count + p->buffer_count; t++)
+        p->tensors[t].data = p->slab + (p->offsets[t] - slab_begin(p));
+    for (int b = 0; !p->is_placed && b < p->block_count; b++) {
         char *half = p->half_slab;
         if (half) half += p->block_begins[b] * ls_dtype_nbytes(p->precision);
         ls_parameters_place_block(p, b, p->slab + p->block_begins[b], half);
     }
     ls_parameters_changed(p);
+}
+
+static ls_status alloc_slabs(ls_parameters *p) {
+    ls_status status = alloc_slab(p);
+    if (status == LS_OK) status = alloc_half(p);
+    if (status == LS_OK) place_tensors(p);
     return status;
 }
 
@@ -101,7 +113,7 @@ void ls_parameters_destroy(ls_parameters *p) {
     if (!p) return;
     ls_device_free(p->device, p->gradient_slab);
     ls_device_free(p->device, p->half_slab);
-    ls_device_free(p->device, p->slab);
+    free_slab(p);
     free(p->batches_tracked);
     free(p->half_states);
     free(p->block_halves);
@@ -135,8 +147,8 @@ static float *keep_values(const ls_parameters *p, ls_stream *stream, ls_status *
 /* The slabs, and no content. */
 static ls_status replace_slabs(ls_parameters *p) {
     ls_device_free(p->device, p->half_slab);
-    ls_device_free(p->device, p->slab);
-    p->half_slab = p->slab = NULL;
+    p->half_slab = NULL;
+    free_slab(p);
     return alloc_slabs(p);
 }
 
@@ -153,6 +165,19 @@ ls_status ls_parameters_widen_slots(ls_parameters *p, size_t unit) {
         status = ls_copy_now(stream, p->tensors[t].data, at, p->tensors[t].count * sizeof *at);
     free(values);
     return status;
+}
+
+ls_status ls_parameters_move_slab(ls_parameters *p, float *memory) {
+    size_t nbytes = p->slab_floats * sizeof *memory;
+    ls_status status = ls_copy_now(ls_device_stream(p->device, LS_STREAM_COMPUTE), memory, p->slab, nbytes);
+    if (status != LS_OK) return status;
+    free_slab(p); /* first: the device is not charged for both */
+    status = ls_device_adopt(p->device, LS_MEMORY_PARAMETER, nbytes, "parameters");
+    if (status != LS_OK) return status;
+    p->slab = memory;
+    p->slab_is_lent = true;
+    place_tensors(p);
+    return LS_OK;
 }
 
 ls_status ls_parameters_alloc_gradients(ls_parameters *p) {

@@ -7,7 +7,8 @@
  *           owns more than another, however large a tensor is (PyTorch's ZeroRedundancyOptimizer gives out whole tensors)
  *   layout: the slots of parameters and of gradients are multiples of W x 64 bytes, and in the same order. So a bucket's
  *           gradients lie as its parameters do in the model's slab, both cut at the same places, and the parameters are
- *           gathered where they are. Padding has gradients of zero and no update, and stays zero
+ *           gathered where they are (on CPU devices in the group's memory, so that a gather copies once). Padding has
+ *           gradients of zero and no update, and stays zero
  *   cost  : a rank sends (W-1)/W of the bytes in the reduce-scatter and as much in the all-gather, together what the all-reduce
  *           takes. The update is 1/W of DDP's, its state too; padding: less than W x 64 bytes a tensor. What backward hides
  *           is now the reduce-scatter; nothing hides the all-gather, behind which the next forward waits
@@ -224,20 +225,12 @@ const struct ls_mode ddp_zero3_mode = {
     .find_nonfinite = ddp_units_find_nonfinite,
 };
 
-/* On CPU devices whole parameters lie in the group's memory, where other ranks read them in place: a gather copies once. */
-static ls_status share_parameters(ls_parameters *all, ls_comm *comm) {
-    float *memory;
-    if (all->is_placed || ls_device_kind_of(all->device) != LS_DEVICE_CPU) return LS_OK;
-    ls_status status = ls_comm_alloc_shared(comm, NULL, all->slab_floats * sizeof *memory, (void **)&memory);
-    return status == LS_OK ? ls_parameters_move_slab(all, memory) : status;
-}
-
 static ls_status create(ls_parallel **out, const struct ls_mode *mode, ls_model *model, const ddp_options *options) {
     const struct ddp_kind kind = {mode, sizeof(struct sharded), create_update};
     ls_parameters *all = ls_model_tensors(model);
     *out = NULL;
     ls_status status = ls_parameters_widen_slots(all, ls_aligned_floats(1) * (size_t)ls_comm_world_size(options->comm));
-    if (status == LS_OK) status = share_parameters(all, options->comm);
+    if (status == LS_OK && !all->is_placed) status = ls_parameters_share_slab(all, options->comm);
     return status == LS_OK ? ddp_create_as(out, &kind, model, options) : status;
 }
 

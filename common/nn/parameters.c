@@ -59,12 +59,12 @@ static ls_status alloc_slab(ls_parameters *p) {
 }
 
 static void free_slab(ls_parameters *p) {
-    if (p->slab_is_lent)
+    if (p->slab_is_shared)
         ls_device_disown(p->device, LS_MEMORY_PARAMETER, p->slab_floats * sizeof(float));
     else
         ls_device_free(p->device, p->slab);
     p->slab = NULL;
-    p->slab_is_lent = false;
+    p->slab_is_shared = false;
 }
 
 static ls_status alloc_half(ls_parameters *p) {
@@ -167,15 +167,18 @@ ls_status ls_parameters_widen_slots(ls_parameters *p, size_t unit) {
     return status;
 }
 
-ls_status ls_parameters_move_slab(ls_parameters *p, float *memory) {
-    size_t nbytes = p->slab_floats * sizeof *memory;
-    ls_status status = ls_copy_now(ls_device_stream(p->device, LS_STREAM_COMPUTE), memory, p->slab, nbytes);
+ls_status ls_parameters_share_slab(ls_parameters *p, ls_comm *comm) {
+    size_t nbytes = p->slab_floats * sizeof(float);
+    float *shared;
+    if (ls_device_kind_of(p->device) != LS_DEVICE_CPU) return LS_OK;
+    ls_status status = ls_comm_alloc_shared(comm, NULL, nbytes, (void **)&shared);
+    if (status == LS_OK) status = ls_copy_now(ls_device_stream(p->device, LS_STREAM_COMPUTE), shared, p->slab, nbytes);
     if (status != LS_OK) return status;
     free_slab(p); /* first: the device is not charged for both */
     status = ls_device_adopt(p->device, LS_MEMORY_PARAMETER, nbytes, "parameters");
     if (status != LS_OK) return status;
-    p->slab = memory;
-    p->slab_is_lent = true;
+    p->slab = shared;
+    p->slab_is_shared = true;
     place_tensors(p);
     return LS_OK;
 }

@@ -50,8 +50,8 @@ typedef struct ls_parameters {
     size_t *offsets, *block_begins, parameter_floats, all_floats;
     float *slab;
     size_t slab_floats;
-    bool slab_is_lent; /* by ls_parameters_move_slab's caller */
-    void *half_slab;   /* copies of the parameters, laid out like the slab; NULL in fp32 */
+    bool slab_is_shared; /* the group's memory */
+    void *half_slab;     /* copies of the parameters, laid out like the slab; NULL in fp32 */
     /* set by the caller */
     float *gradient_slab;  /* ls_parameters_alloc_gradients, or NULL */
     float **block_values;  /* ls_parameters_place_block ... */
@@ -74,9 +74,10 @@ void ls_parameters_destroy(ls_parameters *parameters);
  * addresses change. Before gradients have memory. Host-blocking; the device never holds both slabs. */
 ls_status ls_parameters_widen_slots(ls_parameters *parameters, size_t unit);
 
-/* The slab, which has no room for gradients yet, lies in `memory` from now on, whose slab_floats floats are lent for the parameters' life
- * and need not be there when that ends; the device is charged for them. Values stay, and addresses change. Host-blocking. */
-ls_status ls_parameters_move_slab(ls_parameters *parameters, float *memory);
+/* On CPU devices: the slab lies in the group's memory from now on, where other ranks reach it directly. Values stay, and addresses
+ * change; the device is charged as before. Before gradients have memory, and for as long as the group is there. Collective,
+ * host-blocking. */
+ls_status ls_parameters_share_slab(ls_parameters *parameters, ls_comm *comm);
 
 /* For an owner: where block `block`'s values lie from now on, and their copies in half precision (NULL in fp32), as the layout
  * has them. Several blocks may have one place, if passes find each one's values there. */

@@ -15,12 +15,12 @@ ls_status ls_virtual_time_begin(ls_train_options *o) {
     if (o->device_kind != LS_TRAIN_DEVICES_AUTO && o->device_kind != LS_TRAIN_DEVICES_CPU) {
         return ls_fail(LS_ERR_USAGE, "--virtual-time is for CPU devices, which are what has too few cores");
     }
-    if (streams && strcmp(streams, "inline") != 0) {
-        return ls_fail(LS_ERR_USAGE, "--virtual-time needs streams that run inline, and %s is \"%s\"", variable,
-                       streams);
+    if (streams && strcmp(streams, "inline") != 0 && strcmp(streams, "threads") != 0) {
+        return ls_fail(LS_ERR_USAGE, "--virtual-time needs streams that run inline, or threads, and %s is \"%s\"",
+                       variable, streams);
     }
     o->device_kind = LS_TRAIN_DEVICES_CPU;
-    if (setenv(variable, "inline", 1) != 0 || !ls_share_one_core()) {
+    if (setenv(variable, "inline", 0) != 0 || !ls_share_one_core()) {
         return ls_fail(LS_ERR_SYSTEM, "--virtual-time: this process cannot be bound to one core");
     }
     return LS_OK;

@@ -139,6 +139,24 @@ TEST(a_step_sends_what_an_all_reduce_sends) {
             run_on_ranks("mlp:64,128,64,64", (enum mode)mode, ranks, count_traffic);
 }
 
+/* A message each, where buckets and parameters lie in the group's memory; what is staged goes in slices, a message each. */
+static void count_messages(struct rank *rank) {
+    ls_comm_traffic before, after;
+    struct life life;
+    open_life(rank, &life, rank->argument, NULL);
+    ls_comm_traffic_read(life.comm, &before);
+    (void)step_traffic(rank, &life, 0);
+    ls_comm_traffic_read(life.comm, &after);
+    CHECK(after.operations - before.operations >= 4);
+    CHECK(after.sent_messages - before.sent_messages == after.operations - before.operations);
+    close_life(rank, &life);
+}
+
+TEST(parameters_are_gathered_where_they_lie) {
+    for (int mode = MODE_ZERO1; mode <= MODE_ZERO2; mode++)
+        run_on_ranks("mlp:1024,2048,64", (enum mode)mode, 2, count_messages);
+}
+
 /* --- decisions ------------------------------------------------------------------------------------------------------ */
 
 /* An infinity in the last rank's slices only: no rank steps, and all halve the scale. */

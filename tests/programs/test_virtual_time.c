@@ -89,6 +89,29 @@ TEST_IN(programs, the_summary_says_so) {
     assert_non_null(strstr(p.out_text, "\"streams\":\"inline\""));
 }
 
+/* With a core for each stream. Of stage 3 nothing is gathered or reduced beside a block, unless it is gathered ahead. */
+static double overlap_percent(int prefetch) {
+    static const char share[] = "overlap, % of communication";
+    double recorded, replayed = -1;
+    char line[400];
+    snprintf(line, sizeof line,
+             "LS_CPU_STREAMS=threads ddp_train --spawn 2 --model mlp:784,512,512,512,512,512,10 --steps 13 "
+             "--no-evaluate --quiet "
+             "--trace-steps 3 --shard-state 3 --prefetch-blocks %d --virtual-time --trace %s",
+             prefetch, scratch_folder());
+    expect_run(line);
+    snprintf(line, sizeof line, "replay --as-recorded --trace %s", scratch_folder());
+    expect_run(line);
+    const char *at = strstr(p.out_text, share);
+    if (!at || sscanf(at + strlen(share), "%lf %lf", &recorded, &replayed) != 2) fail_msg("no overlap: %s", p.out_text);
+    return replayed;
+}
+
+TEST_IN(programs, blocks_that_are_gathered_ahead_travel_beside_others) {
+    double behind = overlap_percent(0), ahead = overlap_percent(1);
+    if (!(behind < 1 && ahead > 10)) fail_msg("overlap %g %% without prefetching, %g %% with it", behind, ahead);
+}
+
 TEST_IN(programs, what_does_not_go_with_it_is_refused) {
     static const struct {
         const char *line, *text;
@@ -96,7 +119,6 @@ TEST_IN(programs, what_does_not_go_with_it_is_refused) {
         {"dp_train --devices 2 --virtual-time", "--virtual-time is what a trace is recorded in: give --trace DIR"},
         {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time is for CPU devices"},
         {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time is for CPU devices"},
-        {"LS_CPU_STREAMS=threads ddp_train --spawn 2 --trace t --virtual-time", "LS_CPU_STREAMS is \"threads\""},
         {"LS_CPU_STREAMS=shuffle:1 dp_train --trace t --virtual-time", "LS_CPU_STREAMS is \"shuffle:1\""},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

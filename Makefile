@@ -45,6 +45,8 @@ HAVE_md4c    := $(call has_header,md4c.h)
 HAVE_expat   := $(call has_header,expat.h)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
+DEVIL        := /usr/share/dictd/devil.dict.dz
+HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
 PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(notdir $(CXX)))
@@ -60,11 +62,12 @@ PACKAGE_expat  := libexpat1-dev
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
 USE_MPI  := for comparison in make bench-comm
+USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)
 
 NEEDED   := compiler cxx oneDNN hwloc cJSON zlib cmocka gnuplot
-OPTIONAL := md4c expat nvcc NCCL MPI
+OPTIONAL := md4c expat text nvcc NCCL MPI
 # make report's program needs two more libraries; without them it is neither built nor tested, and nothing else misses it.
 NEEDED   += $(if $(call asked,setup report report-check handout handout-check course-check),md4c expat)
 $(if $(HAVE_report),,$(if $(call asked,test),$(info test: md4c or expat is not here (packages $(PACKAGE_md4c) $(PACKAGE_expat)): the test of make report is left out)))
@@ -185,7 +188,7 @@ help: ## this list, and what was found on this machine
 
 setup: ## install what is missing (as root), or print the line that does
 ifeq ($(MISSING),)
-	@echo 'Everything that is needed is here.'
+	@echo 'Everything that is needed is here.$(if $(HAVE_text),, A real text for --model gpt, which nothing needs: sudo apt-get install dict-devil)'
 else
 	@if [ "$$(id -u)" -ne 0 ]; then \
 	    printf '%s\n' 'Missing: $(MISSING). Please run:' '  sudo apt-get install -y $(MISSING)' >&2; exit 1; \

@@ -6,7 +6,7 @@ least=20
 # option | what all ranks need for it | values that are not the default; of a flag the option itself
 rows() {
     cat <<'END'
-model||mlp:784,33,10 mlp:784,32,16,10 convnet
+model||mlp:784,33,10 mlp:784,32,16,10 convnet gpt:1,1,8,8
 normalize||none
 sync-bn|--model=convnet|-
 checkpoint-activations|--model=convnet|1 2 sqrt
@@ -39,6 +39,8 @@ precision||fp16 bf16
 init-scale|--precision=fp16|1024 65537
 growth-interval|--precision=fp16|1 1999
 evaluate||-
+generate|--model=gpt:1,1,8,8|3 20
+temperature|--model=gpt:1,1,8,8 --generate=3|0.5 1.0001
 host-lock||1 50
 trace||trace
 trace-steps|--trace=trace|1 19

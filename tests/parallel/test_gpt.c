@@ -48,15 +48,14 @@ static struct plan plan_of(enum mode mode, int devices, const char *text) {
 
 static const struct run {
     const char *name, *after;
+    double learning_rate, momentum, clip_norm, tolerance; /* of the weights after all steps */
     ls_optimizer_kind kind;
-    double learning_rate, momentum, clip_norm;
     int accumulate;
-    double tolerance; /* of the weights after all steps */
 } runs[] = {
-    {"adamw", "gpt_tiny_adamw_final", LS_ADAMW, 3e-3, 0, 0, 1, 1e-4},
-    {"adam_clip", "gpt_tiny_adam_clip_final", LS_ADAM, 3e-3, 0, 0.5, 1, 1e-4},
-    {"sgd", "gpt_tiny_sgd_final", LS_SGD, 0.1, 0.9, 0, 1, 5e-6},
-    {"adamw_micro4", "gpt_tiny_adamw_micro4_final", LS_ADAMW, 3e-3, 0, 0, 4, 1e-4},
+    {"adamw", "gpt_tiny_adamw_final", 3e-3, 0, 0, 1e-4, LS_ADAMW, 1},
+    {"adam_clip", "gpt_tiny_adam_clip_final", 3e-3, 0, 0.5, 1e-4, LS_ADAM, 1},
+    {"sgd", "gpt_tiny_sgd_final", 0.1, 0.9, 0, 5e-6, LS_SGD, 1},
+    {"adamw_micro4", "gpt_tiny_adamw_micro4_final", 3e-3, 0, 0, 1e-4, LS_ADAMW, 4},
 };
 
 static struct plan plan_of_run(const struct run *run, enum mode mode, int devices, const char *text) {

@@ -49,7 +49,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
     ls_report *report = calloc(1, sizeof *report);
     if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
     report->options = options;
-    report->tokens = ls_train_sample_tokens(parallel->model);
+    report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
     ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
     if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
     if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);

@@ -9,7 +9,6 @@
 #include "common/base/log.h"
 #include "common/nn/loss.h"
 #include "common/train/generate.h"
-#include "common/train/loop.h"
 #include "kernels/kernels.h"
 
 enum { EVALUATION_CHUNK_MAX = 256 };

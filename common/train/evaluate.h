@@ -1,4 +1,4 @@
-/* What the test samples say of a model. Used by the loop. */
+/* What is said of a model from outside of training: what the test samples say, which the loop asks, and its hash. */
 #ifndef LS_TRAIN_EVALUATE_H
 #define LS_TRAIN_EVALUATE_H
 
@@ -22,5 +22,8 @@ ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, 
  * its share of the samples, and sums over ranks are taken in their order. */
 ls_status ls_measure(ls_parallel *parallel, const ls_train_options *options, const ls_dataset *test,
                      ls_train_result *result);
+
+/* The hash of all parameters' bits (hash.h), tensor after tensor. Host-blocking. */
+ls_status ls_model_hash(const ls_model *model, uint64_t *hash);
 
 #endif

@@ -27,7 +27,6 @@
 #include "common/report/step_times.h"
 #include "common/seam/step.h"
 #include "common/seam/step_graph.h"
-#include "common/train/evaluate.h"
 #include "common/train/feed.h"
 #include "common/train/generate.h"
 

@@ -6,6 +6,7 @@
 #include "common/report/result.h"
 #include "common/seam/options.h"
 #include "common/seam/parallel.h"
+#include "common/train/evaluate.h"
 
 /* What ls_train would refuse on every rank before it begins, asked by one process: whether the ranks can share the
  * batches, whether the files that the options name can be written, and whether the run can go on from the checkpoint
@@ -23,8 +24,5 @@ ls_status ls_train_describe_share(const ls_train_options *options, int rank, int
  * line per epoch and writes the files that the options name; every rank takes part. */
 ls_status ls_train(ls_parallel *parallel, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result);
-
-/* The hash of all parameters' bits (hash.h), tensor after tensor. Host-blocking. */
-ls_status ls_model_hash(const ls_model *model, uint64_t *hash);
 
 #endif

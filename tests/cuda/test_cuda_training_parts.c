@@ -10,7 +10,6 @@
 #include "common/checkpoint/weights.h"
 #include "common/seam/step.h"
 #include "common/seam/step_graph.h"
-#include "common/train/evaluate.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"

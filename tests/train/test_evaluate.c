@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/train/evaluate.h"
 #include "common/train/loop.h"
 #include "tests/base/test.h"
 #include "tests/nn/models.h"

@@ -102,10 +102,10 @@ static void write_slowly(const struct fixture *f, size_t context, double tempera
     ls_generator generator;
     ls_generator_seed(&generator, seed);
     for (size_t n = 0; n < context + WRITTEN; n++) {
-        float outputs[20];
+        float outputs[20] = {0};
         double weights[20], sum = 0;
         size_t token = 0;
-        mixed(tokens + (n < context ? 0 : n - context), context, outputs, vocabulary);
+        if (n >= context) mixed(tokens + n - context, context, outputs, vocabulary);
         for (size_t c = 0; c < vocabulary; c++) {
             weights[c] = exp((double)outputs[c] / (temperature > 0 ? temperature : 1));
             sum += weights[c];

@@ -132,7 +132,7 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
     if (o->workers == 0)
         note_idle(o->prefetch != defaults.prefetch, "--prefetch", "with --workers 0 nobody prepares batches ahead");
     if (!ls_train_data_folder(o))
-        note_idle(o->normalize != defaults.normalize, "--normalize", "random samples are no pixels");
+        note_idle(o->normalize != defaults.normalize, "--normalize", "the samples are no pixels");
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");
     if (o->accumulate > o->batch_size / device_count) {
         ls_note("--accumulate %d is more than the %" PRId64

@@ -141,6 +141,7 @@ TEST(blocks_are_the_embedding_each_layer_and_the_head) {
         int block = p < 2 ? 0 : p < 14 ? 1 : p < 26 ? 2 : 3;
         assert_int_equal(network->parameters[p].block, block);
     }
+    for (int b = 0; b < 4; b++) assert_int_equal(ls_network_block_is_shared(network, b), b == 0);
     ls_network_destroy(network);
 }
 

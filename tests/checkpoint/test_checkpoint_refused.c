@@ -24,8 +24,9 @@ struct fixture {
 static const struct ls_position somewhere = {
     .step = 5, .epoch = 1, .epoch_steps = 2, .loss_sum = 4.5, .losses = 2, .last_loss = 2.25};
 
-static void begin(struct fixture *f) {
+static void begin_with(struct fixture *f, const char *model) {
     ls_train_options options = small_run_options();
+    options.model = model;
     options.precision = LS_FP16; /* with a scaler */
     f->run = small_run_open(&options);
     struct small_run *r = &f->run;
@@ -37,6 +38,8 @@ static void begin(struct fixture *f) {
     assert_int_equal(ls_model_init(r->model, 5), LS_OK);
     f->before = small_run_state(r);
 }
+
+static void begin(struct fixture *f) { begin_with(f, small_run_options().model); }
 
 static ls_status load(struct fixture *f, const char *path) {
     struct ls_position position;
@@ -263,14 +266,15 @@ TEST_IN(scratch, files_that_are_cut_short) {
     small_run_close(&f.run);
 }
 
-/* Each bit of the header, and samples of the data: none of these files is taken. */
+/* Each bit of the header, and samples of the data: none of these files is taken. Of a small network, since there are as
+ * many files as bits in the header. */
 TEST_IN(scratch, files_with_a_wrong_bit) {
     struct fixture f;
-    begin(&f);
+    begin_with(&f, "mlp:784,1,10");
     size_t nbytes, header = 0;
     char *bytes = scratch_read(scratch_path("good"), &nbytes);
     for (int i = 7; i >= 0; i--) header = header << 8 | (unsigned char)bytes[i];
-    for (size_t at = 0; at < nbytes; at += at < header + 16 ? 1 : 9973) {
+    for (size_t at = 0; at < nbytes; at += at < header + 16 ? 1 : 499) {
         for (int bit = 0; bit < 8; bit++) {
             bool taken;
             bytes[at] ^= (char)(1u << bit);

@@ -29,7 +29,7 @@ CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $(NVCC)
 
 # name : header or program : Debian package (packages of what the CPU side needs)
 HAVE_compiler := $(call has_header,stddef.h)
-HAVE_cxx     := $(shell printf '\043include <vector>\n' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
+HAVE_cxx     := $(shell printf '\043if !__has_include(<vector>)\n\043error\n\043endif\n' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
 HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
 HAVE_hwloc   := $(call has_header,hwloc.h)
 HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
@@ -39,8 +39,9 @@ HAVE_gnuplot := $(if $(shell command -v gnuplot 2>/dev/null),yes)
 NVCC_RELEASE := $(if $(NVCC),$(shell $(call quoted,$(NVCC)) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p'))
 HAVE_nvcc    := $(if $(NVCC_RELEASE),$(shell [ $(NVCC_RELEASE) -ge 12 ] && echo yes))
 CUDA_LINK    := $(foreach word,-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl$(,)-rpath$(,)$(CUDA_HOME)/lib64:$(CUDA_HOME)/lib,$(call quoted,$(word)))
-HAVE_NCCL    := $(shell printf '\043include <nccl.h>\nint main(void) { return 0; }\n' | \
-    $(CC) -I$(call quoted,$(CUDA_HOME)/include) -x c - $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes)
+# Asked as it is used, and without compiling: its header is found, and a shared library can be linked with it.
+HAVE_NCCL    := $(shell printf '\043if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime.h>)\n\043error\n\043endif\n' | \
+    $(CC) -I$(call quoted,$(CUDA_HOME)/include) -E -x c - >/dev/null 2>&1 && $(CC) -shared -nostdlib $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes)
 HAVE_md4c    := $(call has_header,md4c.h)
 HAVE_expat   := $(call has_header,expat.h)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))

@@ -164,8 +164,6 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_add_bias_relu:
     case LS_OP_bias_gradient:
     case LS_OP_relu_bias_gradient:
-    case LS_OP_attention_forward:
-    case LS_OP_attention_backward:
     case LS_OP_conv2d_forward:
     case LS_OP_conv2d_backward_data:
     case LS_OP_conv2d_backward_weights:
@@ -175,6 +173,8 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_layernorm_backward:
     case LS_OP_embedding_forward:
     case LS_OP_embedding_backward:
+    case LS_OP_attention_forward:
+    case LS_OP_attention_backward:
     case LS_OP_batchnorm_train:
     case LS_OP_batchnorm_eval:
     case LS_OP_batchnorm_backward:

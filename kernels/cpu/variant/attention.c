@@ -186,14 +186,17 @@ static void clear_next_lanes(float *s, size_t end, size_t stride) {
     if (end < stride) memset(s + end, 0, LS_LANES * sizeof *s);
 }
 
+static float larger(float a, float b) { return b > a ? b : a; }
+
 static float largest_of(const float *s, size_t count, float largest) {
     float lanes[LS_LANES];
     for (int l = 0; l < LS_LANES; l++) lanes[l] = largest;
     for (size_t u = 0; u < count; u += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) lanes[l] = s[u + (size_t)l] > lanes[l] ? s[u + (size_t)l] : lanes[l];
+        for (int l = 0; l < LS_LANES; l++) lanes[l] = larger(lanes[l], s[u + (size_t)l]);
     }
+#pragma GCC unroll 4
     for (int width = LS_LANES / 2; width > 0; width /= 2) {
-        for (int l = 0; l < width; l++) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+        for (int l = 0; l < width; l++) lanes[l] = larger(lanes[l], lanes[l + width]);
     }
     return lanes[0];
 }

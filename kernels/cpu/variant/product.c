@@ -18,7 +18,7 @@ static void copy_rows(float *to, size_t to_stride, const float *from, size_t fro
 
 void LS_CPU(multiply)(const struct ls_product *p) {
     static const float zeros[LS_PRODUCT_MOST_COLUMNS];
-    float spare[ROWS * LS_PRODUCT_MOST_COLUMNS] = {0}; /* for the last tile, which repeats the last row */
+    float spare[ROWS * LS_PRODUCT_MOST_COLUMNS]; /* for the last tile, which repeats the last row */
     for (size_t first = 0; first < p->rows; first += ROWS) {
         size_t end = min_size(first + ROWS, p->rows), begin_step = 0, end_step = p->steps, columns = p->columns;
         if (p->triangle == LS_LOWER_LEFT) end_step = min_size(end, p->steps);
@@ -35,7 +35,10 @@ void LS_CPU(multiply)(const struct ls_product *p) {
                          .sums = result,
                          .sums_stride = p->result_stride};
         bool whole = end == first + ROWS;
-        if (!whole) t.sums = spare, t.sums_stride = LS_PRODUCT_MOST_COLUMNS;
+        if (!whole) {
+            memset(spare, 0, ROWS * columns * sizeof *spare);
+            t.sums = spare, t.sums_stride = columns;
+        }
         if (!whole && p->add) copy_rows(spare, t.sums_stride, result, p->result_stride, end - first, columns);
         t.init = p->add ? t.sums : zeros;
         t.init_stride = p->add ? t.sums_stride : 0;

@@ -56,6 +56,7 @@ ALWAYS_INLINE void multiply_tile(const struct tile *t, const float *const source
     const float *matrix = t->matrix + column, *init = t->init + column;
     float *out = t->sums + column;
     vector low[ROWS], high[ROWS], low_value, high_value;
+#pragma GCC unroll 16 /* or the sums pass through memory */
     for (int row = 0; row < ROWS; row++, init += t->init_stride) {
         memcpy(&low[row], init, sizeof(vector));
         if (vectors == 2) memcpy(&high[row], init + LANES, sizeof(vector));
@@ -70,6 +71,7 @@ ALWAYS_INLINE void multiply_tile(const struct tile *t, const float *const source
             if (vectors == 2) high[row] = fma_vector(high_value, source[row][offset], high[row]);
         }
     }
+#pragma GCC unroll 16
     for (int row = 0; row < ROWS; row++, out += t->sums_stride) {
         low[row] += 0.0f; /* -0 becomes +0 */
         memcpy(out, &low[row], sizeof(vector));

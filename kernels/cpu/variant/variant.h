@@ -22,6 +22,7 @@
 
 /* Adds the parts pairwise: 8 + 8, 4 + 4, ... */
 static inline float ls_sum_lanes(float lanes[LS_LANES]) {
+#pragma GCC unroll 4 /* so that the parts stay in registers */
     for (int width = LS_LANES / 2; width > 0; width /= 2) {
         for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
     }

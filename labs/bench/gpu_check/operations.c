@@ -42,6 +42,7 @@ struct material {
     struct ls_conv2d_shape conv;
     struct ls_batchnorm_shape norm;
     struct ls_pool_shape pool;
+    struct ls_attention_shape attention;
     size_t rows, side;                 /* of [rows, COLUMNS]; of a square matrix */
     size_t texts, context, vocabulary; /* rows of [texts, COLUMNS], and of tables */
 };
@@ -57,6 +58,10 @@ static void shape(struct material *m) {
     m->texts = m->rows < SMALL ? m->rows : SMALL;
     m->context = m->rows < 64 ? m->rows : 64;
     m->vocabulary = m->rows < 256 ? m->rows : 256;
+    m->attention = (struct ls_attention_shape){1, 32, 4, 4 * 32, LS_FP32, .tiled = true};
+    size_t sequences = m->count / (size_t)(3 * m->attention.channels * m->attention.context);
+    while (sequences >= 16 && m->attention.context < 1024) sequences /= 2, m->attention.context *= 2;
+    m->attention.batch = sequences > 0 ? (int)sequences : 1;
     for (m->side = 64; 4 * m->side * m->side <= m->count && m->side < 8192;) m->side *= 2;
 }
 
@@ -88,7 +93,9 @@ static bool gather_material(gpu_check_arena *arena, struct material *m, size_t c
     m->labels = take(arena, (count / CLASSES + 1) * sizeof(int64_t));
     m->choices = take(arena, count);
     m->state = take(arena, sizeof *m->state);
-    m->workspace = take(arena, ls_conv2d_workspace_nbytes(ls_device_kind_of(arena->device), &m->conv));
+    size_t conv = ls_conv2d_workspace_nbytes(ls_device_kind_of(arena->device), &m->conv);
+    size_t attention = ls_attention_workspace_nbytes(ls_device_kind_of(arena->device), &m->attention);
+    m->workspace = take(arena, conv > attention ? conv : attention);
     ls_status status = arena->failed ? LS_ERR_NO_MEMORY : make_list(arena, m);
     if (status == LS_OK) status = make_tokens(arena, m);
     for (int i = 0; status == LS_OK && i < 6; i++) status = gpu_check_fill(arena->device, m->large[i], count, LS_FP32);
@@ -206,7 +213,7 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
     }
 }
 
-/* Of networks for texts: COLUMNS channels. */
+/* Of networks for texts: COLUMNS channels, but for attention. */
 static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
     float *const *f = m->large, *const *s = m->small;
     op->id = id;
@@ -233,6 +240,14 @@ static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
     case LS_OP_embedding_backward:
         op->arguments.embedding_backward = (struct ls_embedding_backward_arguments){
             LS_FP32, f[0], f[1], m->tokens, m->texts, m->vocabulary, COLUMNS, false};
+        break;
+    case LS_OP_attention_forward:
+        op->arguments.attention_forward =
+            (struct ls_attention_forward_arguments){m->attention, f[0], f[1], f[2], m->workspace};
+        break;
+    case LS_OP_attention_backward:
+        op->arguments.attention_backward =
+            (struct ls_attention_backward_arguments){m->attention, f[0], f[1], f[3], f[4], f[2], m->workspace};
         break;
     default: op->id = LS_OP_COUNT; break;
     }

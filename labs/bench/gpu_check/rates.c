@@ -17,6 +17,8 @@ static ls_status run(ls_stream *stream, const void *op) {
 static const char *peak_of(const struct ls_op *op) {
     switch (op->id) {
     case LS_OP_gemm: return op->arguments.gemm.dtype == LS_BF16 ? "gemm bf16" : "gemm fp32";
+    case LS_OP_attention_forward:
+    case LS_OP_attention_backward:
     case LS_OP_conv2d_forward:
     case LS_OP_conv2d_backward_data:
     case LS_OP_conv2d_backward_weights: return "gemm fp32";

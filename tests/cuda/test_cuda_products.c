@@ -44,8 +44,20 @@ static void check_products(ls_dtype dtype, ls_dtype c_dtype, size_t batch, bool 
     size_t nbytes = ls_dtype_nbytes(dtype), c_nbytes = c_count * ls_dtype_nbytes(c_dtype);
     void *a_gpu = to_gpu(a_bits, a_count * nbytes), *b_gpu = to_gpu(b_bits, b_count * nbytes);
     void *c_gpu = to_gpu(c_bits, c_nbytes);
-    struct ls_cuda_product product = {
-        dtype, c_dtype, false, true, M, N, K, a_gpu, b_gpu, beta, c_gpu, batch, M * K, shared ? 0 : N * K, M * N};
+    struct ls_cuda_product product = {.dtype = dtype,
+                                      .c_dtype = c_dtype,
+                                      .transpose_b = true,
+                                      .m = M,
+                                      .n = N,
+                                      .k = K,
+                                      .a = a_gpu,
+                                      .b = b_gpu,
+                                      .beta = beta,
+                                      .c = c_gpu,
+                                      .batch = batch,
+                                      .stride_a = M * K,
+                                      .stride_b = shared ? 0 : N * K,
+                                      .stride_c = M * N};
     multiply(&product);
     const float *got = kernel_widened(c_dtype, from_gpu(c_gpu, c_nbytes), c_count);
     (void)from_gpu(a_gpu, 1), (void)from_gpu(b_gpu, 1);

@@ -32,11 +32,10 @@ ls_status LS_CPU(add_bias_gelu)(const struct ls_add_bias_gelu_arguments *a) {
 }
 
 ls_status LS_CPU(gelu_bias_gradient)(const struct ls_gelu_bias_gradient_arguments *a) {
-    enum { SUMS = 256 }; /* columns at a time */
     ls_dtype dtype = a->dtype;
-    for (size_t begin = 0; begin < a->columns; begin += SUMS) {
-        size_t count = a->columns - begin < SUMS ? a->columns - begin : SUMS;
-        float sum[SUMS] = {0}, dy_buffer[SUMS], x_buffer[SUMS];
+    for (size_t begin = 0; begin < a->columns; begin += LS_BLOCK) {
+        size_t count = a->columns - begin < LS_BLOCK ? a->columns - begin : LS_BLOCK;
+        float sum[LS_BLOCK] = {0}, dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK];
         for (size_t r = 0; r < a->rows; r++) {
             size_t at = r * a->columns + begin;
             float *dy = ls_block_to_change(dtype, a->dy, at, count, dy_buffer);

@@ -86,9 +86,14 @@ static void store(ls_dtype dtype, void *to, size_t at, const float *restrict fro
     }
 }
 
+/* Each row of the next head lies behind this head's: it is fetched meanwhile. */
 static void load_rows(const struct head *h, float *to, const void *from, size_t part, size_t parts) {
-    for (size_t t = 0; t < h->l.context; t++)
+    const size_t nbytes = ls_dtype_nbytes(h->shape.dtype);
+    for (size_t t = 0; t < h->l.context; t++) {
+        const char *next = (const char *)from + (place(h, t, part, parts) + h->l.head) * nbytes;
+        for (size_t at = 0; at < h->l.head * nbytes; at += 64) __builtin_prefetch(next + at);
         load(h->shape.dtype, to + t * h->l.columns, from, place(h, t, part, parts), h->l.head);
+    }
 }
 
 /* `count` rows from position t on. */

@@ -121,7 +121,7 @@ end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
-    $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
+    $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
@@ -175,7 +175,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-memory bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -271,6 +271,11 @@ bench-memory: $(PROGRAMS) ## what checkpointing, ZeRO save and cost beside plain
 	$(call lasts,three to six minutes)
 	@exec $(DRAW_AFTER) memory $(or $(COURSE_REFERENCE),$(BUILD))/bench_memory $(BENCH_WHAT) $(call each_quoted,$(MEMORY_ARGS)) --out=$(RESULTS)
 
+# GPT_ARGS: further options of bench_gpt; PYTHON: one that has PyTorch.
+bench-gpt: $(PROGRAMS) ## a GPT's step beside its matrix multiplies and PyTorch's, DP and DDP, attention by tiles [MODEL= BATCH= PYTHON=python3 GPT_ARGS=]
+	$(call lasts,one to two minutes (with PyTorch three to six))
+	@exec $(DRAW_AFTER) gpt $(or $(COURSE_REFERENCE),$(BUILD))/bench_gpt $(if $(MODEL),--model=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(PYTHON),--python=$(call quoted,$(PYTHON))) $(call each_quoted,$(GPT_ARGS)) --out=$(RESULTS)
+
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]
 	@exec env DEVICE=$(call quoted,$(DEVICE)) labs/bench/accuracy/accuracy.sh $(BUILD)
 
@@ -304,9 +309,9 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(call each_quoted,$(GPU_ARGS)) $(GPU_TESTS)
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
-# programs stay here: they grade and show, and no check of a GPU needs them.
-COURSE     := grade course_report hello who_gets who_holds mkdigits
-BUNDLED    := $(if $(PLUGINS),$(filter-out $(COURSE:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
+# programs stay here: they grade and show, and no check of a GPU needs them; nor bench_gpt, which measures a core.
+UNBUNDLED  := grade course_report hello who_gets who_holds mkdigits bench_gpt
+BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
 	@labs/bench/gpu_bundle/bundle.sh $(BUILD) $(call quoted,$(CUDA_ARCH)) $(BUNDLED)
@@ -330,7 +335,7 @@ claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by ou
 	@exec labs/bench/claims/claims.sh $(BUILD)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
-FIGURES    := dp_vs_ddp:dp_vs_ddp memory_techniques:memory allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
+FIGURES    := dp_vs_ddp:dp_vs_ddp memory_techniques:memory gpt_attention:gpt allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
     $(patsubst plots/%.gp,%:tables,$(wildcard plots/tables_*.gp)) \
     speedup:shown/replay replay_phases:shown/replay_devices memory:shown/replay_devices overlap_bucket:shown/buckets/replay gantt:shown/gantt
 # What is replayed for the pictures of replays: a published network on a published machine.

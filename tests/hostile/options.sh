@@ -20,6 +20,7 @@ words_of() { # program
     bench_comm) words='--check --n=2 --sizes=1024:4096 --quiet --out=.' ;;
     bench_dp_vs_ddp) words='--models=mlp:784,8,10 --n=1 --rounds=1 --steps=12 --quiet --out=.' ;;
     bench_memory) words='--models=resnet50 --n=2 --rounds=1 --quiet --out=.' ;;
+    bench_gpt) words='--model=gpt:1,2,8,8 --batch=2 --contexts=8 --rounds=1 --steps=11 --python=none --quiet --out=.' ;;
     gpu_check) words='--find --out=.' ;;
     hello) words='--threads=2 --timeout=2' ;;
     who_gets | who_holds) words='' ;;
@@ -27,7 +28,7 @@ words_of() { # program
     esac
 }
 
-programs='dp_train dp_train ddp_train ddp_train ddprun replay replay fit_tn calibrate mkdigits bench_comm bench_dp_vs_ddp bench_memory tables gpu_check hello
+programs='dp_train dp_train ddp_train ddp_train ddprun replay replay fit_tn calibrate mkdigits bench_comm bench_dp_vs_ddp bench_memory bench_gpt tables gpu_check hello
     who_gets who_holds course_report'
 
 options_begin() {

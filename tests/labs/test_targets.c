@@ -41,7 +41,8 @@ TEST_IN(programs, test_recipes_of_benches_are_replaced) {
     static program p;
     static const char looking[] =
         "unset ROOMS\n"
-        "for target in accuracy recipes claims tables bench-comm bench-dp-vs-ddp bench-memory 'class SUBMISSIONS=x' "
+        "for target in accuracy recipes claims tables bench-comm bench-dp-vs-ddp bench-memory bench-gpt 'class "
+        "SUBMISSIONS=x' "
         "'lab LAB=03'; "
         "do\n"
         "    MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" $target | tail -n 1 | grep -q '^exec ' || echo $target\n"
@@ -58,7 +59,8 @@ TEST_IN(programs, test_progress) {
     static const char saying[] =
         "unset ROOMS\n"
         "export MAKEFLAGS= MAKELEVEL=0 V=\n"
-        "for target in tables bench-dp-vs-ddp bench-memory; do make -n BUILD=\"$1\" $target | grep -q 'minutes' || "
+        "for target in tables bench-dp-vs-ddp bench-memory bench-gpt; do make -n BUILD=\"$1\" $target | grep -q "
+        "'minutes' || "
         "echo $target; "
         "done\n"
         "make BUILD=\"$1\" \"$1/obj/common/base/hash.o\" | grep -q 'building: file 1' || echo 'no file is counted'\n"
@@ -90,7 +92,9 @@ static const char targets_and_variables[] =
     "lab LAB\nlab CODE\nlab PREDICT\ngrade LAB\ngrade SEED\ngrade CODE\nreport LAB\nreport OUT\nclass LAB\n"
     "class SUBMISSIONS\nclass-check LAB\nclass-check DRAW\ncourse-check LAB\ncourse-check RUNS\ncourse-check BUGS\n"
     "course-check PARTS\nhandout OUT\nlab-figures LAB\nbench-comm N\nbench-comm COMM_ARGS\naccuracy DEVICE\n"
-    "recipes RECIPE\nrecipes DATA\nbench-memory MODEL\nbench-memory N\nbench-memory MEMORY_ARGS\nbench-dp-vs-ddp "
+    "recipes RECIPE\nrecipes DATA\nbench-memory MODEL\nbench-memory N\nbench-memory MEMORY_ARGS\nbench-gpt "
+    "MODEL\nbench-gpt PYTHON\n"
+    "bench-gpt GPT_ARGS\nbench-dp-vs-ddp "
     "MODEL\nbench-dp-vs-ddp N\nbench-dp-vs-ddp BATCH\n"
     "bench-dp-vs-ddp PER_DEVICE_BATCH\ntables TABLES\npytorch-check PYTHON\ngpu-check GPU_ARGS\ngpu-bundle CUDA_ARCH\n"
     "guides-check PAGE\ncheck-docs RUN\nhostile AREAS\nrounding ROUNDING\nfuzz MINUTES\nsoak TESTS\n"
@@ -136,7 +140,7 @@ TEST_IN(programs, test_values_are_no_commands) {
 TEST_IN(programs, test_unknown_names) {
     static const struct {
         const char *words, *told;
-    } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp bench-memory."},
+    } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp bench-gpt bench-memory."},
                  {"tests", "There is no target 'tests'; near it: test."},
                  {"figures", "There is no target 'figures'; near it: lab-figures."},
                  {"zzz", "There is no target 'zzz'; make help lists all."},

@@ -29,7 +29,7 @@ struct command {
     int count;
     char *argv[ARGUMENTS_MAX];
     char text[ARGUMENTS_MAX][ARGUMENT_CAPACITY];
-    char program[PATH_MAX], launcher[PATH_MAX];
+    char program[PATH_MAX], launcher[BENCH_PATH_CAPACITY];
 };
 
 static void add(struct command *command, const char *format, ...) LS_PRINTF(2, 3);
@@ -52,17 +52,6 @@ static void add_measure(struct command *command, const comm_settings *settings, 
 
 /* --- what there is --------------------------------------------------------------------------------------------------- */
 
-static bool find_in_path(const char *name, char path[PATH_MAX]) {
-    const char *folders = getenv("PATH");
-    while (folders && *folders) {
-        size_t nbytes = strcspn(folders, ":");
-        if (snprintf(path, PATH_MAX, "%.*s/%s", (int)nbytes, folders, name) < PATH_MAX && access(path, X_OK) == 0)
-            return true;
-        folders += nbytes + (folders[nbytes] == ':');
-    }
-    return false;
-}
-
 /* build/bench_mpi, beside this program. */
 static bool find_bench_mpi(char path[PATH_MAX]) {
     ssize_t nbytes = readlink("/proc/self/exe", path, PATH_MAX - 16);
@@ -75,7 +64,7 @@ static bool find_bench_mpi(char path[PATH_MAX]) {
 }
 
 static bool make_mpi(struct command *command, const comm_settings *settings, int n, int runs) {
-    if (!find_in_path("mpirun", command->launcher) || !find_bench_mpi(command->program)) return false;
+    if (!bench_find_tool(command->launcher, "mpirun") || !find_bench_mpi(command->program)) return false;
     command->argv[command->count++] = command->launcher;
     if (geteuid() == 0) add(command, "--allow-run-as-root");
     add(command, "--oversubscribe");

@@ -22,6 +22,7 @@ static const bench_plan recipes[] = {
     {"convnet", DIGITS, .recipe = {"--optimizer=sgd", "--lr=0.01", "--momentum=0.9"}, .batch = 100, .steps = 60},
     {"deep", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 40},
     {"wide", .data = "random:0", .recipe = {"--optimizer=sgd", "--lr=0.01"}, .batch = 64, .steps = 15},
+    {"gpt", .data = "random:0", .recipe = {"--optimizer=adamw", "--lr=0.001"}, .batch = 16, .steps = 30},
 };
 
 /* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
@@ -101,7 +102,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "What is compared"},
         {.kind = LS_OPTION_STRING, .name = "models", .to.text = &c->models, .argument = "NAME,NAME,...",
-         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep, wide or wide:SIZES"},
+         .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, deep, wide, wide:SIZES, gpt or gpt:SIZES"},
         {.kind = LS_OPTION_INT64, .name = "batch", .to.big_number = &c->batch, .argument = "B",
          .limits = LS_BETWEEN(1, INT32_MAX / 4),
          .help = "samples per step over all devices, the same for every N (strong scaling); every N must divide it",

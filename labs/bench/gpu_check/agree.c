@@ -13,7 +13,7 @@
 
 #include "labs/bench/gpu_check/gpu_check.h"
 
-enum { WORDS_MAX = 40, RUNS_MAX = 64, LINE = 300 };
+enum { WORDS_MAX = 40, RUNS_MAX = 96, LINE = 300 };
 
 /* A command in words, one blank between two; a leading NAME=VALUE goes into the environment. `again` tells two runs of
  * one command apart. */
@@ -136,15 +136,15 @@ static void check_devices(gpu_check *check, const char *model, int devices, bool
                  {"one device and DP", &single, &dp, true},
                  {"one device and DDP", &single, &automatic, true}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        if (pairs[i].follows && strcmp(model, "mlp") != 0) continue;
+        if (pairs[i].follows && strcmp(model, "convnet") == 0) continue;
         snprintf(what, sizeof what, "%s: %s", place, pairs[i].what);
         compare(check, what, pairs[i].one, pairs[i].other, pairs[i].follows);
     }
 }
 
 void gpu_check_agree(gpu_check *check) {
-    const char *const models[] = {"mlp", "convnet"};
-    int count = check->quick ? 1 : 2;
+    const char *const models[] = {"mlp", "convnet", "gpt"};
+    int count = check->quick ? 1 : 3;
     made_count = 0;
     for (int m = count - 1; m >= 0; m--) check_one_device(check, models[m]);
     for (int n = 2; n <= (check->quick ? 2 : 4); n *= 2)

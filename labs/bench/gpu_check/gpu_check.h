@@ -180,9 +180,6 @@ typedef struct gpu_check_training {
 } gpu_check_training;
 void gpu_check_train(gpu_check *check, gpu_check_training *run, const char *program, const char *const *arguments);
 
-/* The path of a program in PATH, or false. */
-bool gpu_check_find_tool(char path[BENCH_PATH_CAPACITY], const char *name);
-
 /* A list of `devices` GPUs: "0,1,2" if gpu < 0, or, for gpu = 2, "2,2,2". */
 void gpu_check_list_ids(char *text, size_t capacity, int devices, int gpu);
 

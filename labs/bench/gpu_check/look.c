@@ -146,8 +146,8 @@ static void ask_driver(gpu_check *check) {
     if (!gpu_check_due(check, "driver")) return;
     snprintf(gpu, sizeof gpu, "--id=%d", check->gpu);
     char *argv[] = {path, gpu, "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader", NULL};
-    bool asked = gpu_check_find_tool(path, "nvidia-smi") &&
-                 gpu_check_run(check, argv, 30, &output, why, &seconds) == GPU_CHECK_WELL;
+    bool asked =
+        bench_find_tool(path, "nvidia-smi") && gpu_check_run(check, argv, 30, &output, why, &seconds) == GPU_CHECK_WELL;
     if (!asked) {
         gpu_check_say(check, "driver", GPU_CHECK_NO_TOOL, seconds, NULL, "%s", why);
         return;

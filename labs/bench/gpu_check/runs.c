@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "labs/bench/gpu_check/gpu_check.h"
 
@@ -52,16 +51,6 @@ void gpu_check_train(gpu_check *check, gpu_check_training *run, const char *prog
     if (run->end != GPU_CHECK_WELL || read_summary(run, bench_last_line(output.out))) return;
     run->end = GPU_CHECK_FAILED;
     snprintf(run->why, sizeof run->why, "it wrote no summary");
-}
-
-bool gpu_check_find_tool(char path[BENCH_PATH_CAPACITY], const char *name) {
-    const char *folder = getenv("PATH");
-    for (size_t nbytes; folder && *folder; folder += nbytes + (folder[nbytes] == ':')) {
-        nbytes = strcspn(folder, ":");
-        snprintf(path, BENCH_PATH_CAPACITY, "%.*s/%s", (int)nbytes, folder, name);
-        if (nbytes > 0 && access(path, X_OK) == 0) return true;
-    }
-    return false;
 }
 
 void gpu_check_list_ids(char *text, size_t capacity, int devices, int gpu) {

@@ -5,7 +5,7 @@
  *           says for what share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches stay on the GPU
  *   steps : so many that a run takes a few seconds at most
  *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's unneeded input gradient;
- *           TFLOP/s are left out for convnet, whose time is not in matrix products */
+ *           TFLOP/s are left out for convnet, whose time is not in matrix products, and for gpt, whose rows are tokens */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,7 @@ static const struct workload {
      0},
     {"deep", {64, 1024}, {1000, 400}, {false, false}, -1, "", {"--optimizer=sgd", "--lr=0.01"}, {0}, 0},
     {"wide", {512, 8192}, {200, 60}, {false, true}, 1, "bf16", {"--optimizer=sgd", "--lr=0.01"}, {4096, 8192, 4096}, 3},
+    {"gpt", {12, 192}, {1000, 300}, {false, false}, -1, "", {"--optimizer=adamw", "--lr=0.001"}, {0}, 0},
 };
 enum { WORKLOADS = sizeof workloads / sizeof *workloads, QUICK_STEPS = 45 };
 
@@ -153,7 +154,7 @@ static void measure_pytorch(gpu_check *check) {
     if (!gpu_check_due(check, "PyTorch")) return;
     char *const try[] = {python, "-c", (char *)probe, NULL};
     gpu_check_end end = GPU_CHECK_FAILED;
-    if (check->pytorch && gpu_check_find_tool(python, "python3"))
+    if (check->pytorch && bench_find_tool(python, "python3"))
         end = gpu_check_run(check, try, 60, &output, why, &seconds);
     if (end != GPU_CHECK_WELL) {
         say_pytorch(check, end, seconds, why);

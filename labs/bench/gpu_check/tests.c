@@ -145,7 +145,7 @@ static bool is_training(const char *name) { return strstr(name, "training") || s
 void gpu_check_tests(gpu_check *check) {
     static char sanitizer[BENCH_PATH_CAPACITY];
     bool usable = false, under_tool = check->stage == GPU_CHECK_memcheck || check->stage == GPU_CHECK_racecheck;
-    if (under_tool && !gpu_check_find_tool(sanitizer, "compute-sanitizer")) {
+    if (under_tool && !bench_find_tool(sanitizer, "compute-sanitizer")) {
         gpu_check_say(check, "compute-sanitizer", GPU_CHECK_NO_TOOL, -1, NULL, "it is not in PATH");
         return;
     }

@@ -314,6 +314,17 @@ ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name) {
     return LS_OK;
 }
 
+bool bench_find_tool(char path[BENCH_PATH_CAPACITY], const char *name) {
+    const char *folder = strchr(name, '/') ? NULL : getenv("PATH");
+    for (size_t nbytes; folder && *folder; folder += nbytes + (folder[nbytes] == ':')) {
+        nbytes = strcspn(folder, ":");
+        int length = snprintf(path, BENCH_PATH_CAPACITY, "%.*s/%s", (int)nbytes, folder, name);
+        if (nbytes > 0 && length < BENCH_PATH_CAPACITY && access(path, X_OK) == 0) return true;
+    }
+    return strchr(name, '/') && snprintf(path, BENCH_PATH_CAPACITY, "%s", name) < BENCH_PATH_CAPACITY &&
+           access(path, X_OK) == 0;
+}
+
 double bench_number_of(const cJSON *object, const char *name) {
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
 }

@@ -3,6 +3,7 @@
 #define LABS_BENCH_SHARED_CHILD_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/status.h"
@@ -23,6 +24,9 @@ enum { BENCH_PATH_CAPACITY = 4096 + 16 };
 /* The path of a program that is built beside this one (this one may also be a test, which lies one folder below).
  * LS_ERR_IO. */
 ls_status bench_find_program(char path[BENCH_PATH_CAPACITY], const char *name);
+
+/* The path of a program in a folder of PATH, or of a name that is a path; false: there is none. */
+bool bench_find_tool(char path[BENCH_PATH_CAPACITY], const char *name);
 
 /* Runs argv[0], a path, to its end. Returns
  *     LS_OK           it exited with 0

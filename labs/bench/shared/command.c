@@ -3,13 +3,22 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-ls_status bench_command_begin(bench_command *command, const char *name) {
+static void begin(bench_command *command) {
     command->argv[0] = command->program;
     command->argv[1] = NULL;
     command->count = 1;
     command->used = 0;
     command->is_too_long = false;
+}
+
+ls_status bench_command_begin(bench_command *command, const char *name) {
+    begin(command);
     return bench_find_program(command->program, name);
+}
+
+bool bench_command_begin_tool(bench_command *command, const char *name) {
+    begin(command);
+    return bench_find_tool(command->program, name);
 }
 
 void bench_command_add(bench_command *command, const char *format, ...) {

@@ -21,6 +21,9 @@ typedef struct bench_command {
 /* A program that is built beside this one, as yet without options. LS_ERR_IO as bench_find_program. */
 ls_status bench_command_begin(bench_command *command, const char *name);
 
+/* A program in PATH, likewise; false: there is none. */
+bool bench_command_begin_tool(bench_command *command, const char *name);
+
 /* One word more, blanks and all. */
 void bench_command_add(bench_command *command, const char *format, ...) LS_PRINTF(2, 3);
 

@@ -21,6 +21,10 @@ pictures() {
         drawn=$(draw memory_techniques) || { printf '%s\n' "$drawn"; return 1; }
         printf 'Picture (.svg beside it): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$')"
         ;;
+    gpt)
+        drawn=$(draw gpt_attention) || { printf '%s\n' "$drawn"; return 1; }
+        printf 'Picture (.svg beside it): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$')"
+        ;;
     comm)
         printf '\nwritten:\n%s\n%s\n' "$csv" "$results/comm.json"
         draw allreduce

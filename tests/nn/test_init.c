@@ -50,7 +50,7 @@ TEST(two_linear_layers_draw_one_after_the_other) {
 TEST(a_convolution_of_seed_42) {
     static const double first[] = {.14713551104068756, .15973509848117828, -.045085761696100235, .17678682506084442};
     static const double bias[] = {.055431656539440155, .07971543073654175};
-    ls_layer layer = {.kind = &ls_conv2d, .name = "conv", .in = {3, 8, 8}, .units = 2, .kernel = 3, .stride = 1};
+    ls_layer layer = {.kind = &ls_conv2d, .name = "conv", .in = {3, 8, 8, 0}, .units = 2, .kernel = 3, .stride = 1};
     assert_int_equal(layer.kind->plan(&layer), LS_OK);
     float weights[54], biases[2];
     assert_int_equal(layer.parameters[0].count, 54);

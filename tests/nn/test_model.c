@@ -194,7 +194,7 @@ TEST(a_window_that_does_not_fit_is_refused) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char said[256] = "";
         ls_layer pool = {
-            .kind = &ls_maxpool2d, .name = "pool", .kernel = rows[i].kernel, .in = {3, rows[i].side, rows[i].side}};
+            .kind = &ls_maxpool2d, .name = "pool", .kernel = rows[i].kernel, .in = {3, rows[i].side, rows[i].side, 0}};
         ls_log_sink before = ls_log_capture(said, sizeof said);
         assert_int_equal(pool.kind->plan(&pool), rows[i].status);
         ls_log_restore(before);

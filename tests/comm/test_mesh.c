@@ -29,7 +29,7 @@ static ls_mesh open_mesh(struct rank *rank) {
     if (rank->crew) return pthread_once(&once, create_meshes), meshes[rank->rank];
     CHECK(close(next_file = dup(0)) == 0);
     struct rlimit files = {(rlim_t)(next_file + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
-    ls_mesh mesh;
+    ls_mesh mesh = {0};
     ls_comm_options options = {
         .rank = rank->rank, .world_size = RANKS, .timeout_s = TIMEOUT_S, .bootstrap = &rank->bootstrap};
     CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0 && ls_mesh_create_shm(&mesh, sizes, &options) == LS_OK);

@@ -16,5 +16,5 @@ struct ls_attention_layout ls_attention_make_layout(const struct ls_attention_sh
 
 size_t ls_cpu_attention_workspace_nbytes(const struct ls_attention_shape *s) {
     struct ls_attention_layout l = ls_attention_make_layout(s);
-    return (7 * l.rows_count + l.block_count + 2 * l.scores_count) * sizeof(float);
+    return (6 * l.rows_count + 2 * l.block_count + l.positions + 2 * l.scores_count) * sizeof(float);
 }

@@ -3,11 +3,11 @@
  *           the other: products (product.h) in the L1 cache, of which only the triangle is computed where rows meet
  *           themselves. In memory: all scores of the rows, softmax, then products with v. Tiled: a row keeps its largest
  *           score and the sum of exponentials so far; when the largest grows, what has been summed is multiplied by
- *           exp(old - new). Backward goes through the same tiles. Tiled, it computes scores once more, and p = exp(s - log
- *           sum)
+ *           exp(old - new). Backward goes through the same tiles, rows of k one after the other. Tiled, it computes scores
+ *           once more, and p = exp(s - log sum)
  *   cost  : flops of ops.def, tiled backward a quarter more, and what the triangles waste: about a fifth of 64 positions,
- *           less of more. Packing, exp and sums over rows are a third of the time of 64 positions and 32 channels
- *   memory: 7 rows of floats for each position, and tiles; with scores in memory, two tiles of rows of scores
+ *           less of more. Of 64 positions and 32 channels, half of the time goes into packing, exp and sums over rows
+ *   memory: 6 rows of floats for each position, and tiles; with scores in memory, two tiles of rows of scores
  *   halves: widened when they are packed. y and dqkv are rounded; p and ds only with scores in memory
  *   order : products: one chain of fused multiply-adds in ascending order of positions or channels; where sums of y are
  *           multiplied, the chain goes on from there. Sums over a row in LS_LANES parts. Nothing depends on other heads
@@ -25,21 +25,24 @@ struct head {
     struct ls_attention_layout l;
     size_t number, sequence, first_channel;
     float scale;                /* 1 / sqrt(channels of a head) */
-    float *q, *k, *dy, *dk;     /* [positions, columns] */
-    float *v, *dv;              /* the same; in one place, since backward needs only v turned */
+    float *q, *k, *dy;          /* [positions, columns] */
+    float *v, *dq;              /* the same; in one place, since backward needs only v turned */
     float *turned_k, *turned_v; /* by tiles: [positions / TILE][channels][TILE] */
-    float *block;               /* [TILE, columns]: rows of y or dq */
+    float *means;               /* [positions]: dy y */
+    float *block, *other_block; /* [TILE, columns]: rows of y; of dk and of dv */
     float *scores, *gradients;  /* [TILE, stride] */
     size_t stride;              /* TILE; positions where forward keeps scores in memory */
 };
 
 static struct head make_head(const struct ls_attention_shape *s, float *workspace, bool backward) {
     struct head h = {.shape = *s, .l = ls_attention_make_layout(s)};
-    float **const rows[] = {&h.q, &h.k, &h.v, &h.turned_k, &h.turned_v, &h.dy, &h.dk};
+    float **const rows[] = {&h.q, &h.k, &h.v, &h.turned_k, &h.turned_v, &h.dy};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) *rows[i] = workspace + i * h.l.rows_count;
-    h.dv = h.v;
+    h.dq = h.v;
     h.block = workspace + sizeof rows / sizeof *rows * h.l.rows_count;
-    h.scores = h.block + h.l.block_count;
+    h.other_block = h.block + h.l.block_count;
+    h.means = h.other_block + h.l.block_count;
+    h.scores = h.means + h.l.positions;
     h.gradients = h.scores + h.l.scores_count;
     h.stride = s->tiled || backward ? TILE : h.l.positions;
     h.scale = 1 / sqrtf((float)h.l.head);
@@ -141,9 +144,9 @@ static void multiply_turned(const struct head *h, const struct tile *tile, const
                           .triangle = tile->diagonal ? LS_LOWER_RESULT : LS_WHOLE});
 }
 
-/* block += scores rows[u ..], row by row of scores */
+/* result, rows from t on, += scores rows[u ..] */
 static void add_seen(const struct head *h, const struct tile *tile, const float *scores, size_t stride,
-                     const float *rows) {
+                     const float *rows, float *result) {
     LS_CPU(multiply)
     (&(struct ls_product){.left = scores,
                           .left_row = stride,
@@ -153,13 +156,13 @@ static void add_seen(const struct head *h, const struct tile *tile, const float 
                           .rows = tile->rows,
                           .steps = tile->columns,
                           .columns = h->l.columns,
-                          .result = h->block,
+                          .result = result,
                           .result_stride = h->l.columns,
                           .add = true,
                           .triangle = tile->diagonal ? LS_LOWER_LEFT : LS_WHOLE});
 }
 
-/* result[u ..] += scores^T rows[t ..] */
+/* result, rows from u on, += scores^T rows[t ..] */
 static void add_seeing(const struct head *h, const struct tile *tile, const float *scores, const float *rows,
                        float *result) {
     LS_CPU(multiply)
@@ -171,7 +174,7 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
                           .rows = tile->columns,
                           .steps = tile->rows,
                           .columns = h->l.columns,
-                          .result = result + tile->u * h->l.columns,
+                          .result = result,
                           .result_stride = h->l.columns,
                           .add = true,
                           .triangle = tile->diagonal ? LS_UPPER_LEFT : LS_WHOLE});
@@ -252,7 +255,7 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     }
     for (size_t u = 0; u <= t; u += TILE) {
         struct tile tile = make_tile(h, t, u);
-        add_seen(h, &tile, h->scores + u, h->stride, h->v);
+        add_seen(h, &tile, h->scores + u, h->stride, h->v, h->block);
     }
 }
 
@@ -273,7 +276,7 @@ static void forward_tiled(const struct head *h, size_t t, float *saved) {
             if (factor != 1 && u > 0) multiply_row(h->block + r * h->l.columns, factor, h->l.columns);
             largest[r] = now;
         }
-        add_seen(h, &tile, h->scores, h->stride, h->v);
+        add_seen(h, &tile, h->scores, h->stride, h->v, h->block);
     }
     for (size_t r = 0; r < tile.rows; r++) {
         multiply_row(h->block + r * h->l.columns, 1 / sum[r], h->l.columns);
@@ -315,14 +318,15 @@ static void make_probabilities(const struct head *h, const struct tile *tile, co
 }
 
 /* gradients = scores (gradients - mean) scale, in memory rounded to halves. */
-static void make_gradients(const struct head *h, const struct tile *tile, const float *means) {
+static void make_gradients(const struct head *h, const struct tile *tile) {
     uint16_t halves[LS_ATTENTION_TILE];
     const bool rounds = !h->shape.tiled && h->shape.dtype != LS_FP32;
     for (size_t r = 0; r < tile->rows; r++) {
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
+        const float mean = h->means[tile->t + r];
         size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
-        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - means[r]) * h->scale;
+        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - mean) * h->scale;
         clear_next_lanes(ds, end, TILE);
         if (!rounds) continue;
         LS_CPU(narrow)(h->shape.dtype, halves, ds, end);
@@ -330,26 +334,32 @@ static void make_gradients(const struct head *h, const struct tile *tile, const 
     }
 }
 
-/* Rows from position t on: dq, and what they add to dk and dv. */
-static void backward_rows(const struct head *h, size_t t, const struct ls_attention_backward_arguments *a) {
-    float means[LS_ATTENTION_TILE], y[LS_ATTENTION_MAX_HEAD] = {0};
-    const size_t rows = min_size(TILE, h->l.context - t);
-    for (size_t r = 0; r < rows; r++) {
-        load(h->shape.dtype, y, a->y, place(h, t + r, 0, 1), h->l.head);
-        means[r] = dot(h->dy + (t + r) * h->l.columns, y, h->l.columns);
+static void make_means(const struct head *h, const void *y) {
+    float row[LS_ATTENTION_MAX_HEAD] = {0};
+    for (size_t t = 0; t < h->l.context; t++) {
+        load(h->shape.dtype, row, y, place(h, t, 0, 1), h->l.head);
+        h->means[t] = dot(h->dy + t * h->l.columns, row, h->l.columns);
     }
-    memset(h->block, 0, h->l.block_count * sizeof *h->block);
-    for (size_t u = 0; u <= t; u += TILE) {
+}
+
+/* dk and dv of positions u on, and what they add to dq. */
+static void backward_columns(const struct head *h, size_t u, const struct ls_attention_backward_arguments *a) {
+    float *dk = h->block, *dv = h->other_block;
+    memset(dk, 0, h->l.block_count * sizeof *dk);
+    memset(dv, 0, h->l.block_count * sizeof *dv);
+    for (size_t t = u; t < h->l.context; t += TILE) {
         struct tile tile = make_tile(h, t, u);
         if (h->shape.tiled) multiply_turned(h, &tile, h->q, h->turned_k, h->scores, TILE);
         make_probabilities(h, &tile, a->saved);
         multiply_turned(h, &tile, h->dy, h->turned_v, h->gradients, TILE);
-        make_gradients(h, &tile, means);
-        add_seen(h, &tile, h->gradients, TILE, h->k);
-        add_seeing(h, &tile, h->gradients, h->q, h->dk);
-        add_seeing(h, &tile, h->scores, h->dy, h->dv);
+        make_gradients(h, &tile);
+        add_seen(h, &tile, h->gradients, TILE, h->k, h->dq + t * h->l.columns);
+        add_seeing(h, &tile, h->gradients, h->q, dk);
+        add_seeing(h, &tile, h->scores, h->dy, dv);
     }
-    store_rows(h, h->block, a->dqkv, t, rows, 0, 3);
+    const size_t count = min_size(TILE, h->l.context - u);
+    store_rows(h, dk, a->dqkv, u, count, 1, 3);
+    store_rows(h, dv, a->dqkv, u, count, 2, 3);
 }
 
 ls_status LS_CPU(attention_backward)(const struct ls_attention_backward_arguments *a) {
@@ -360,13 +370,12 @@ ls_status LS_CPU(attention_backward)(const struct ls_attention_backward_argument
         load_rows(&h, h.k, a->qkv, 1, 3);
         load_rows(&h, h.v, a->qkv, 2, 3);
         load_rows(&h, h.dy, a->dy, 0, 1);
+        make_means(&h, a->y);
         if (a->shape.tiled) turn(&h, h.k, h.turned_k);
         turn(&h, h.v, h.turned_v);
-        memset(h.dk, 0, h.l.rows_count * sizeof *h.dk);
-        memset(h.dv, 0, h.l.rows_count * sizeof *h.dv);
-        for (size_t t = 0; t < h.l.context; t += TILE) backward_rows(&h, t, a);
-        store_rows(&h, h.dk, a->dqkv, 0, h.l.context, 1, 3);
-        store_rows(&h, h.dv, a->dqkv, 0, h.l.context, 2, 3);
+        memset(h.dq, 0, h.l.rows_count * sizeof *h.dq);
+        for (size_t u = 0; u < h.l.context; u += TILE) backward_columns(&h, u, a);
+        store_rows(&h, h.dq, a->dqkv, 0, h.l.context, 0, 3);
     }
     return LS_OK;
 }

@@ -232,7 +232,7 @@ static void limited_space_body(struct rank *rank) {
     float *small, *large;
     void *none = rank;
     limit_space(rank, (size_t)1 << 30);
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, LARGE, (void **)&large) == LS_OK);
     /* makes a window that has room for more */
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, SMALL, (void **)&small) == LS_OK);

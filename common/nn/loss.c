@@ -2,6 +2,10 @@
 
 #include "kernels/kernels.h"
 
+double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape output) {
+    return (double)gradient_weight / (double)(samples * ls_shape_rows(output));
+}
+
 void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y, struct ls_answers answers,
              size_t rows, size_t outputs, double weight) {
     switch (kind) {

@@ -11,6 +11,10 @@ struct ls_answers {
     const float *targets;
 };
 
+/* What a row of a model's output weighs in the loss of `samples` samples, of all devices: gradient_weight times its share of
+ * their mean. */
+double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape output);
+
 /* Enqueues *loss = weight x (mean loss of the `rows` rows x rows) and dy = its gradient, in place of y. With weight
  * 1/rows that is PyTorch's reduction "mean"; with 1/(rows of all devices) the devices' losses and gradients add up to
  * those of the whole batch. y and dy are [rows, outputs], and may be the same memory. */

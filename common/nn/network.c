@@ -150,26 +150,31 @@ static void mark_unread(ls_network *network) {
     }
 }
 
-static void mark_uses(ls_network *network, bool *met) {
+/* The parameters that only unread layers have. */
+static void mark_untaken(ls_network *network) {
+    for (size_t number = 0; number < network->parameter_count; number++) network->untaken[number] = true;
+    for (size_t l = 0; l < network->layer_count; l++)
+        for (size_t p = 0; !network->layers[l].is_unread && p < network->layers[l].parameter_count; p++)
+            network->untaken[network->layers[l].parameter_numbers[p]] = false;
+    for (size_t number = 0; number < network->parameter_count; number++)
+        network->has_untaken = network->has_untaken || network->untaken[number];
+}
+
+/* Which layer writes each gradient, and behind which it is complete (layer.h). seen: a flag for each parameter of the
+ * network, all false. */
+static void mark_gradients(ls_network *network, bool *seen) {
     for (size_t l = network->layer_count; l > 0; l--) {
         ls_layer *layer = &network->layers[l - 1];
         for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
-            size_t number = layer->parameter_numbers[p];
-            layer->writes_gradient[p] = !met[number];
-            met[number] = true;
+            layer->writes_gradient[p] = !seen[layer->parameter_numbers[p]];
+            seen[layer->parameter_numbers[p]] = true;
         }
-    }
-    for (size_t l = 0; l < network->layer_count; l++) { /* what only unread layers have */
-        const ls_layer *layer = &network->layers[l];
-        for (size_t p = 0; layer->is_unread && p < layer->parameter_count; p++)
-            if (!met[layer->parameter_numbers[p]])
-                network->has_untaken = network->untaken[layer->parameter_numbers[p]] = true;
     }
     for (size_t l = 0; l < network->layer_count; l++) {
         ls_layer *layer = &network->layers[l];
         for (size_t p = 0; !layer->is_unread && p < layer->parameter_count; p++) {
-            layer->completes_gradient[p] = met[layer->parameter_numbers[p]];
-            met[layer->parameter_numbers[p]] = false;
+            layer->completes_gradient[p] = seen[layer->parameter_numbers[p]];
+            seen[layer->parameter_numbers[p]] = false;
         }
     }
 }
@@ -204,18 +209,19 @@ static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
 }
 
 ls_status ls_network_finish(ls_network *network) {
-    bool *met = calloc(network->parameter_count + 1, sizeof *met);
+    bool *seen = calloc(network->parameter_count + 1, sizeof *seen);
     network->has_untaken = false;
     free(network->untaken); /* of a network that was finished before and has grown */
     network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
-    ls_status status = met && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    ls_status status = seen && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
     if (status == LS_OK) {
         network->answer_nbytes =
             ls_network_answers(network) * (network->loss == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : sizeof(float));
         mark_unread(network);
-        mark_uses(network, met);
+        mark_untaken(network);
+        mark_gradients(network, seen);
     }
-    free(met);
+    free(seen);
     for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
         status = check_layer(network, &network->layers[l]);
     return status;

@@ -34,6 +34,9 @@ struct head {
     size_t stride;              /* TILE; positions where forward keeps scores in memory */
 };
 
+/* By which scores are multiplied: their variance grows with the channels that they are sums over. */
+static float score_scale(const struct ls_attention_shape *s) { return 1 / sqrtf((float)ls_attention_head(s)); }
+
 static struct head make_head(const struct ls_attention_shape *s, float *workspace, bool backward) {
     struct head h = {.shape = *s, .l = ls_attention_make_layout(s)};
     float **const rows[] = {&h.q, &h.k, &h.v, &h.turned_k, &h.turned_v, &h.dy};
@@ -45,7 +48,7 @@ static struct head make_head(const struct ls_attention_shape *s, float *workspac
     h.scores = h.means + h.l.positions;
     h.gradients = h.scores + h.l.scores_count;
     h.stride = s->tiled || backward ? TILE : h.l.positions;
-    h.scale = 1 / sqrtf((float)h.l.head);
+    h.scale = score_scale(s);
     /* Columns and positions beyond the last ones are multiplied, too. */
     memset(workspace, 0, ls_cpu_attention_workspace_nbytes(s));
     return h;
@@ -194,19 +197,13 @@ static void clear_next_lanes(float *s, size_t end, size_t stride) {
     if (end < stride) memset(s + end, 0, LS_LANES * sizeof *s);
 }
 
-static float larger(float a, float b) { return b > a ? b : a; }
-
 static float largest_of(const float *s, size_t count, float largest) {
     float lanes[LS_LANES];
     for (int l = 0; l < LS_LANES; l++) lanes[l] = largest;
     for (size_t u = 0; u < count; u += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) lanes[l] = larger(lanes[l], s[u + (size_t)l]);
+        for (int l = 0; l < LS_LANES; l++) lanes[l] = ls_larger(lanes[l], s[u + (size_t)l]);
     }
-#pragma GCC unroll 4
-    for (int width = LS_LANES / 2; width > 0; width /= 2) {
-        for (int l = 0; l < width; l++) lanes[l] = larger(lanes[l], lanes[l + width]);
-    }
-    return lanes[0];
+    return ls_largest_lane(lanes);
 }
 
 /* s = exp(scale s - shift); returns their sum. */
@@ -223,6 +220,20 @@ static float exponentials(float *s, size_t count, float scale, float shift) {
 
 static void multiply_row(float *x, float factor, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] *= factor;
+}
+
+/* The row of scores of a position, of which it sees itself and those before it, becomes probabilities: softmax of scale s,
+ * and 0 where it does not see. count: a multiple of LS_LANES, above the position. */
+static void softmax_row(float *s, size_t position, size_t count, float scale) {
+    size_t end = whole_lanes(s, position + 1, -INFINITY);
+    float sum = exponentials(s, end, scale, scale * largest_of(s, end, -INFINITY));
+    multiply_row(s, 1 / sum, end);
+    memset(s + end, 0, (count - end) * sizeof *s);
+}
+
+/* Back through it: of a row that gave p, the gradient of p becomes that of s. mean: of the gradient, weighted by p. */
+static void softmax_gradient(float *restrict gradient, const float *restrict p, size_t count, float mean, float scale) {
+    for (size_t u = 0; u < count; u++) gradient[u] = p[u] * (gradient[u] - mean) * scale;
 }
 
 static float dot(const float *a, const float *b, size_t count) {
@@ -245,13 +256,10 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     struct tile diagonal = make_tile(h, t, t);
     for (size_t r = 0; r < diagonal.rows; r++) {
         float *p = h->scores + r * h->stride;
-        size_t count = t + r + 1, at = (h->number * h->l.context + t + r) * h->l.context, each = ls_dtype_nbytes(dtype);
-        size_t end = whole_lanes(p, count, -INFINITY);
-        multiply_row(p, 1 / exponentials(p, end, h->scale, h->scale * largest_of(p, end, -INFINITY)), end);
-        clear_next_lanes(p, end, h->stride);
-        store(dtype, saved, at, p, count);
-        memset((char *)saved + (at + count) * each, 0, (h->l.context - count) * each);
-        if (dtype != LS_FP32) load(dtype, p, saved, at, count);
+        size_t at = (h->number * h->l.context + t + r) * h->l.context;
+        softmax_row(p, t + r, h->stride, h->scale);
+        store(dtype, saved, at, p, h->l.context);
+        if (dtype != LS_FP32) load(dtype, p, saved, at, t + r + 1);
     }
     for (size_t u = 0; u <= t; u += TILE) {
         struct tile tile = make_tile(h, t, u);
@@ -324,9 +332,8 @@ static void make_gradients(const struct head *h, const struct tile *tile) {
     for (size_t r = 0; r < tile->rows; r++) {
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
-        const float mean = h->means[tile->t + r];
         size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
-        for (size_t u = 0; u < end; u++) ds[u] = p[u] * (ds[u] - mean) * h->scale;
+        softmax_gradient(ds, p, end, h->means[tile->t + r], h->scale);
         clear_next_lanes(ds, end, TILE);
         if (!rounds) continue;
         LS_CPU(narrow)(h->shape.dtype, halves, ds, end);

@@ -9,12 +9,12 @@
 /* The forward pass takes so many rows at a time, step by step: no step of a row then waits for that row's sum. */
 #define ROWS 8
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* --- forward ----------------------------------------------------------------------------------------------------- */
 
 /* The sum of (x - mean), or of its square. */
-ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, bool squared) {
+static ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, bool squared) {
     float parts[LS_LANES] = {0};
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
@@ -31,7 +31,7 @@ ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, bool squ
 }
 
 /* The average over row r. */
-ALWAYS_INLINE float average(const struct ls_layernorm_forward_arguments *a, size_t r, float mean, bool squared) {
+static ALWAYS_INLINE float average(const struct ls_layernorm_forward_arguments *a, size_t r, float mean, bool squared) {
     float sum = 0, buffer[LS_BLOCK];
     for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->channels - i)) > 0; i += count)
         sum += block_sum(ls_block(a->dtype, a->x, r * a->channels + i, count, buffer), count, mean, squared);
@@ -72,9 +72,9 @@ struct slopes {
 };
 
 /* `count` terms, at most LS_LANES, onto a part each. */
-ALWAYS_INLINE void add_slopes(float *restrict plain, float *restrict xhat, const float *restrict dy,
-                              const float *restrict x, const float *restrict gamma, size_t count, float mean,
-                              float invstd) {
+static ALWAYS_INLINE void add_slopes(float *restrict plain, float *restrict xhat, const float *restrict dy,
+                                     const float *restrict x, const float *restrict gamma, size_t count, float mean,
+                                     float invstd) {
     for (size_t l = 0; l < count; l++) {
         float d = dy[l] * gamma[l];
         plain[l] += d;
@@ -105,22 +105,29 @@ static struct slopes average_slopes(const struct ls_layernorm_backward_arguments
     return (struct slopes){sum.plain / (float)a->channels, sum.xhat / (float)a->channels};
 }
 
+/* dx of a block. */
+static void put_gradient(float *restrict dx, const float *restrict dy, const float *restrict x,
+                         const float *restrict gamma, struct slopes average, float mean, float invstd, size_t count) {
+    for (size_t k = 0; k < count; k++) {
+        float xhat = (x[k] - mean) * invstd;
+        dx[k] = invstd * (dy[k] * gamma[k] - average.plain - xhat * average.xhat);
+    }
+}
+
 static void input_gradient(const struct ls_layernorm_backward_arguments *a, size_t r, struct slopes average) {
     float dy_buffer[LS_BLOCK], x_buffer[LS_BLOCK], out[LS_BLOCK];
     const float mean = a->mean[r], invstd = a->invstd[r];
     for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->channels - i)) > 0; i += count) {
         size_t at = r * a->channels + i;
         const float *dy = ls_block(a->dtype, a->dy, at, count, dy_buffer),
-                    *x = ls_block(a->dtype, a->x, at, count, x_buffer), *gamma = a->gamma + i;
-        float *restrict dx = ls_block_to_fill(a->dtype, a->dx, at, out);
-        for (size_t k = 0; k < count; k++) {
-            float xhat = (x[k] - mean) * invstd;
-            dx[k] = invstd * (dy[k] * gamma[k] - average.plain - xhat * average.xhat);
-        }
+                    *x = ls_block(a->dtype, a->x, at, count, x_buffer);
+        float *dx = ls_block_to_fill(a->dtype, a->dx, at, out);
+        put_gradient(dx, dy, x, a->gamma + i, average, mean, invstd, count);
         ls_store_block(a->dtype, a->dx, at, dx, count);
     }
 }
 
+/* What a row adds to dgamma and dbeta. */
 static void add_row(float *restrict dgamma, float *restrict dbeta, const float *restrict dy, const float *restrict x,
                     float mean, float invstd, size_t count) {
     for (size_t k = 0; k < count; k++) {

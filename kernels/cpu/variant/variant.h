@@ -29,6 +29,16 @@ static inline float ls_sum_lanes(float lanes[LS_LANES]) {
     return lanes[0];
 }
 
+static inline float ls_larger(float a, float b) { return b > a ? b : a; }
+
+static inline float ls_largest_lane(float lanes[LS_LANES]) {
+#pragma GCC unroll 4
+    for (int width = LS_LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++) lanes[i] = ls_larger(lanes[i], lanes[i + width]);
+    }
+    return lanes[0];
+}
+
 /* y += x */
 static inline void ls_add_floats(float *restrict y, const float *restrict x, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] += x[i];

@@ -147,6 +147,7 @@ endif
 ISA_v2     := -march=x86-64-v2
 ISA_v3     := -march=x86-64-v3
 ISA_v4     := -march=x86-64-v4 -mprefer-vector-width=512
+variant_flags = -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1)
 VARIANT_SRC := $(wildcard kernels/cpu/variant/*.c)
 VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$(BUILD)/obj/kernels/cpu/variant/$(isa)/%.o))
 
@@ -412,7 +413,7 @@ define variant_rule
 $(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
 	@mkdir -p $$(@D)
 	$$(say)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1) -c $$< -o $$@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call variant_flags,$(1)) -c $$< -o $$@
 endef
 $(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
 

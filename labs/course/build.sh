@@ -8,7 +8,9 @@
 # student: exit status 1 and OUT/refused, a line, where the code does not compile or uses what it may not (may_use);
 #          OUT/refused.words says the same in the student's language (LS_LANG). The code is copied first, and everything reads
 #          the copy, OUT/code. It is preprocessed once and compiled twice, so that it is the same text under AddressSanitizer.
-# Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ.
+# Settings come from labs/course/course.mk: CC, COURSE_CPPFLAGS, COURSE_CFLAGS, COURSE_LIB (the library), COURSE_LIBS, COURSE_OBJ, and
+# COURSE_VARIANTS: for each instruction set that kernels/cpu/variant/ is built for, its flags and a |. Programs have the student's files
+# for all of them; a probe has the first, and runs it (all give the same bits).
 set -u
 . labs/course/conf.sh
 
@@ -18,7 +20,26 @@ asan='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-poi
 bounded() { timeout --foreground -k 2 "$@" </dev/null; }
 
 # The name of a file's object.
-flat() { echo "$1" | tr / @; }
+flat() { echo "$1${isa:+.$isa}" | tr / @; }
+
+use_first_variant() { isa='' variant=${COURSE_VARIANTS%%|*}; }
+use_first_variant
+
+# Flags that the file has beside the others.
+flags_of() { case $1 in kernels/cpu/variant/*) echo "$variant" ;; esac; }
+
+# each_other_variant COMMAND...: runs it with the lab's files of kernels/cpu/variant/, for each instruction set but the first.
+each_other_variant() {
+    files=$(cut_files "$folder" | grep '^kernels/cpu/variant/') || return 0
+    others=${COURSE_VARIANTS#*|}
+    while [ "$others" ]; do
+        variant=${others%%|*} others=${others#*|}
+        isa=${variant##*=}
+        # shellcheck disable=SC2086
+        "$@" $files || return 1
+    done
+    use_first_variant
+}
 
 # compile FOLDER INTO FLAGS FILE...: objects of the files in FOLDER, named by their paths
 compile() {
@@ -26,8 +47,8 @@ compile() {
     shift 3
     mkdir -p "$into"
     for file; do
-        # shellcheck disable=SC2086
-        $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $flags -iquote "$from" -c "$from/$file" -o "$into/$(flat "$file").o" || return 1
+        # shellcheck disable=SC2046,SC2086
+        $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $flags $(flags_of "$file") -iquote "$from" -c "$from/$file" -o "$into/$(flat "$file").o" || return 1
     done
 }
 
@@ -104,8 +125,8 @@ limit_errors() { $CC --version | grep -q clang || echo -fmax-errors=20; }
 # preprocess FILE: to OUT/mine. What the compiler says names the student's file, not the copy.
 preprocess() {
     text=$out/mine/$(flat "$1").i
-    # shellcheck disable=SC2086
-    bounded 30 $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS -Wno-error $most_errors -fmacro-prefix-map="$taken/=" -iquote "$taken" -E "$taken/$1" -o "$text.new" &&
+    # shellcheck disable=SC2046,SC2086
+    bounded 30 $CC -I. $COURSE_CPPFLAGS $COURSE_CFLAGS $(flags_of "$1") -Wno-error $most_errors -fmacro-prefix-map="$taken/=" -iquote "$taken" -E "$taken/$1" -o "$text.new" &&
         [ -z "$(find "$text.new" -size +16000)" ] && sed "/^# /s|\"$taken/|\"|" "$text.new" >"$text" && rm "$text.new"
 }
 
@@ -115,8 +136,8 @@ compile_text() {
     shift 2
     mkdir -p "$into"
     for file; do
-        # shellcheck disable=SC2086
-        bounded 60 $CC $COURSE_CFLAGS -Wno-error $most_errors $flags -x cpp-output -c "$out/mine/$(flat "$file").i" -o "$into/$(flat "$file").o" || return 1
+        # shellcheck disable=SC2046,SC2086
+        bounded 60 $CC $COURSE_CFLAGS $(flags_of "$file") -Wno-error $most_errors $flags -x cpp-output -c "$out/mine/$(flat "$file").i" -o "$into/$(flat "$file").o" || return 1
     done
 }
 
@@ -204,6 +225,7 @@ link_program() {
 }
 
 build_programs() {
+    each_other_variant compile_student 2>"$out/compiler" || { show_messages; return 1; }
     for name in $(conf_lines "$folder" program); do link_program "$name" "$out/$name" "$out"/mine/cut/*.o || return 1; done
 }
 
@@ -217,7 +239,7 @@ build_planted() {
         done
         plant "$folder" "$bug" "$out/planted" || return 1
         # shellcheck disable=SC2046
-        compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") || return 1
+        compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") && each_other_variant compile "$out/planted" "$out/planted/objects" '' || return 1
         link_program "$program" "$out/$name" "$out"/planted/objects/*.o || return 1
     done 3<"$out/planted.list"
 }

@@ -9,7 +9,7 @@ CODE       ?= .
 # Half-written code has things that nothing uses yet.
 LOOSE      := -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-unused-but-set-variable
 COURSE_ENV  = BUILD=$(BUILD) CC=$(call quoted,$(CC)) COURSE_CPPFLAGS=$(call quoted,$(CPPFLAGS)) COURSE_CFLAGS='$(CSTD) -O2 -g $(WARN) $(LOOSE) -ffp-contract=off -pthread' \
-    COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS=$(call quoted,$(LDLIBS)) COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(HAS)
+    COURSE_VARIANTS='$(foreach isa,$(VARIANTS),$(call variant_flags,$(isa))|)' COURSE_LIB=$(or $(COURSE_REFERENCE:%=%/liblockstep.a),$(LIB)) COURSE_LIBS=$(call quoted,$(LDLIBS)) COURSE_OBJ=$(BUILD)/obj COURSE_REFERENCE=$(COURSE_REFERENCE) ORACLE=$(HAS)
 
 # What make lab and make grade need of the programs: those that lab.conf and the lab's scripts name, or in a handout their mains, which are
 # linked with the student's functions. Everything else in a handout is the reference's.

@@ -22,7 +22,7 @@ bounded() { timeout --foreground -k 2 "$@" </dev/null; }
 # The name of a file's object.
 flat() { echo "$1${isa:+.$isa}" | tr / @; }
 
-use_first_variant() { isa='' variant=${COURSE_VARIANTS%%|*}; }
+use_first_variant() { isa='' variant=${COURSE_VARIANTS:-} variant=${variant%%|*}; }
 use_first_variant
 
 # Flags that the file has beside the others.

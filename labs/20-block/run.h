@@ -1,0 +1,81 @@
+/* What lab 20 looks at: layer norm and attention as kernels, each array in memory of malloc's, so that AddressSanitizer sees
+ * each end; and models, a backward at a time or as they train. Whoever has no memory for them ends the probe. */
+#ifndef LABS_20_BLOCK_RUN_H
+#define LABS_20_BLOCK_RUN_H
+
+#include "common/nn/network.h"
+#include "kernels/kernels.h"
+#include "labs/course/probe/probe.h"
+
+/* `count` floats: all of them 0, drawn, or read from a text with a blank between two. */
+float *floats_new(probe *p, size_t count);
+float *floats_drawn(probe *p, size_t count);
+float *floats_read(probe *p, const char *text, size_t count);
+
+/* Values that may differ from the reference's by 2e-6 of the largest. Of many values, some. */
+void see_close(probe *p, const char *what, const float *values, size_t count);
+/* Whether they are PyTorch's within that. */
+void see_golden(probe *p, const char *what, const float *values, const char *golden, size_t count);
+
+/* --- kernels --------------------------------------------------------------------------------------------------------- */
+
+struct norm {
+    size_t rows, channels;
+    bool accumulate, halves; /* halves: bf16 */
+    float *x, *gamma, *dy;   /* set by the caller, or drawn where NULL */
+    float *dx, *dgamma, *dbeta;
+};
+
+/* Forward and backward. */
+void norm_run(probe *p, struct norm *norm);
+void norm_release(struct norm *norm);
+
+struct attention {
+    struct ls_attention_shape shape; /* scores in memory */
+    float *qkv, *dy;                 /* likewise */
+    float *y, *scores, *dqkv;        /* scores: softmax's, [batch, heads, context, context] */
+};
+
+size_t attention_count(const struct attention *a); /* of y; qkv has three times as many */
+void attention_run(probe *p, struct attention *a);
+void attention_release(struct attention *a);
+
+/* --- models ---------------------------------------------------------------------------------------------------------- */
+
+enum net { NET_TIED, NET_THRICE, NET_UNREAD, NET_GPT, NET_IMAGES, NET_ROWS, NETS };
+const char *net_name(enum net net);
+ls_network *net_create(probe *p, enum net net);
+
+enum { MOST_STEPS = 6, MOST_RANKS = 3 };
+
+/* Backward passes on one device, and whose gradient was ready, in their order. */
+struct passes {
+    enum net net;
+    int count;
+    bool accumulates[MOST_STEPS];
+    size_t batch;
+    char ready[MOST_STEPS][1000];
+    float *gradients[MOST_STEPS]; /* of all parameters, one behind the other, after each pass */
+    size_t gradient_count;
+};
+
+void passes_run(probe *p, struct passes *passes);
+void passes_release(struct passes *passes);
+
+/* Steps of DDP with SGD. */
+struct training {
+    const char *model; /* NULL: of `net` */
+    enum net net;
+    int ranks, accumulate, steps;
+    size_t batch; /* samples of a rank and micro-batch */
+    uint64_t seed;
+    double learning_rate, momentum;
+    const char *text; /* the samples' tokens, 'A' is 0, in order; NULL: samples are drawn */
+    float losses[MOST_STEPS];
+    float *trained; /* weights at the end */
+    size_t trained_count;
+};
+
+void training_run(probe *p, struct training *training);
+
+#endif

@@ -22,7 +22,7 @@ static void input(probe *p) {
         struct norm norm = {.rows = norms[i][0], .channels = norms[i][1]};
         begin_norm(p, &norm);
         norm_run(p, &norm);
-        see_close(p, "dx", norm.dx, norm.rows * norm.channels);
+        see_close(p, "dx", norm.dx, norm.rows * norm.channels, 2 * norm.steepest);
         norm_release(&norm);
     }
     struct norm golden = {.rows = GOLDEN_ROWS, .channels = GOLDEN_CHANNELS};
@@ -42,8 +42,8 @@ static void parameters(probe *p) {
                 .rows = norms[i][0], .channels = norms[i][1], .accumulate = how == 1, .halves = how == 2};
             begin_norm(p, &norm);
             norm_run(p, &norm);
-            see_close(p, "dbeta", norm.dbeta, norm.channels);
-            see_close(p, "dgamma", norm.dgamma, norm.channels);
+            see_close(p, "dbeta", norm.dbeta, norm.channels, 1);
+            see_close(p, "dgamma", norm.dgamma, norm.channels, 1);
             norm_release(&norm);
         }
 }
@@ -97,8 +97,8 @@ static void softmax(probe *p) {
             a.qkv = floats_drawn(p, 3 * attention_count(&a));
             for (size_t c = 0; c < 3 * attention_count(&a); c++) a.qkv[c] *= sizes[k];
             attention_run(p, &a);
-            see_close(p, "p", a.scores, (size_t)(contexts[i] * contexts[i]));
-            see_close(p, "y", a.y, attention_count(&a));
+            see_close(p, "p", a.scores, (size_t)(contexts[i] * contexts[i]), 0);
+            see_close(p, "y", a.y, attention_count(&a), 0);
             attention_release(&a);
         }
 }
@@ -112,7 +112,7 @@ static void scale(probe *p) {
             struct attention a = attention_of(2, context, heads[i][0], heads[i][1]);
             begin_attention(p, &a, "");
             attention_run(p, &a);
-            see_close(p, "p", a.scores, (size_t)(2 * heads[i][0] * context * context));
+            see_close(p, "p", a.scores, (size_t)(2 * heads[i][0] * context * context), 0);
             attention_release(&a);
         }
 }
@@ -123,7 +123,7 @@ static void gradient(probe *p) {
             struct attention a = attention_of(2, context, heads[i][0], heads[i][1]);
             begin_attention(p, &a, "");
             attention_run(p, &a);
-            see_close(p, "dqkv", a.dqkv, 3 * attention_count(&a));
+            see_close(p, "dqkv", a.dqkv, 3 * attention_count(&a), 0);
             attention_release(&a);
         }
     struct attention golden = attention_of(1, GOLDEN_CONTEXT, GOLDEN_HEADS, GOLDEN_WIDTH / GOLDEN_HEADS);
@@ -147,7 +147,7 @@ static void begin_passes(probe *p, const struct passes *passes) {
 }
 
 static void ready(probe *p) {
-    static const enum net nets[] = {NET_IMAGES, NET_TIED, NET_THRICE, NET_UNREAD, NET_GPT};
+    static const enum net nets[] = {NET_IMAGES, NET_EMBEDDING, NET_TIED, NET_THRICE, NET_UNREAD, NET_GPT};
     for (size_t n = 0; n < sizeof nets / sizeof *nets; n++) {
         struct passes passes = passes_of(nets[n], 1);
         begin_passes(p, &passes);
@@ -159,7 +159,7 @@ static void ready(probe *p) {
 }
 
 static void tied(probe *p) {
-    static const enum net nets[] = {NET_IMAGES, NET_TIED, NET_THRICE, NET_UNREAD};
+    static const enum net nets[] = {NET_IMAGES, NET_EMBEDDING, NET_TIED, NET_THRICE, NET_UNREAD};
     for (size_t n = 0; n < sizeof nets / sizeof *nets; n++)
         for (size_t batch = 1; batch <= 3; batch++) {
             struct passes passes = passes_of(nets[n], batch);
@@ -168,7 +168,7 @@ static void tied(probe *p) {
             for (int i = 0; i < passes.count; i++)
                 see_close(p,
                           probe_name(p, "gradients after pass %d (%s)", i, passes.accumulates[i] ? "adds" : "writes"),
-                          passes.gradients[i], passes.gradient_count);
+                          passes.gradients[i], passes.gradient_count, 0);
             passes_release(&passes);
         }
 }
@@ -189,8 +189,8 @@ static void mean(probe *p) {
                 probe_case(p, "%s; W = %d, %d micro-batch%s of %zu samples", net_name(t.net), ranks, accumulate,
                            accumulate > 1 ? "es" : "", t.batch);
                 training_run(p, &t);
-                see_close(p, "loss of step", t.losses, (size_t)t.steps);
-                see_close(p, "trained weights", t.trained, t.trained_count);
+                see_close(p, "loss of step", t.losses, (size_t)t.steps, 0);
+                see_close(p, "trained weights", t.trained, t.trained_count, 0);
                 free(t.trained);
             }
 }

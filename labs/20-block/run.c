@@ -45,9 +45,9 @@ static double largest_of(const float *values, size_t count) {
 
 enum { MOST_SEEN = 200 };
 
-void see_close(probe *p, const char *what, const float *values, size_t count) {
+void see_close(probe *p, const char *what, const float *values, size_t count, double scale) {
     const size_t step = count / MOST_SEEN + 1;
-    const double bound = 2e-6 * largest_of(values, count) + 1e-12;
+    const double bound = 2e-6 * fmax(largest_of(values, count), scale) + 1e-12;
     char name[200];
     for (size_t i = 0; i < count; i++) {
         if (i % step != 0 && i + 1 < count) continue;
@@ -108,6 +108,7 @@ void norm_run(probe *p, struct norm *n) {
                                                                                      x, n->gamma, mean, invstd, n->rows,
                                                                                      n->channels, n->accumulate}));
     take(n, n->dx, dx);
+    n->steepest = largest_of(invstd, n->rows);
     void *own[] = {x, dy, y, dx, beta, mean, invstd};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
 }
@@ -149,6 +150,7 @@ void attention_release(struct attention *a) {
 enum { FEATURES = 5, CONTEXT = 4, TOKENS = 7, CLASSES = 3 };
 
 static const char *const names[NETS] = {"an embedding, and a head that has its weight",
+                                        "an embedding, and a head of its own",
                                         "three linear layers with one weight, and a fourth",
                                         "linear layers, of which two are not read",
                                         "gpt:2,2,8,4,7,scores",
@@ -160,14 +162,16 @@ const char *net_name(enum net net) { return names[net]; }
 static const ls_layer layers[NETS][6] = {
     [NET_TIED] = {{.kind = &ls_embedding, .name = "t", .units = FEATURES, .vocabulary = TOKENS, .deviation = 0.5},
                   {.kind = &ls_head, .name = "head", .units = TOKENS, .shares = {"t.wte.weight"}}},
+    [NET_EMBEDDING] = {{.kind = &ls_embedding, .name = "t", .units = FEATURES, .vocabulary = TOKENS, .deviation = 0.5},
+                       {.kind = &ls_linear, .name = "head", .units = TOKENS}},
     [NET_THRICE] = {{.kind = &ls_linear, .name = "a", .units = FEATURES},
                     {.kind = &ls_linear, .name = "b", .units = FEATURES, .relu = true, .shares = {"a.weight"}},
                     {.kind = &ls_linear, .name = "c", .units = FEATURES, .shares = {"a.weight"}},
                     {.kind = &ls_linear, .name = "out", .units = CLASSES}},
     [NET_UNREAD] = {{.kind = &ls_linear, .name = "a", .units = FEATURES},
-                    {.kind = &ls_linear, .name = "aside", .units = FEATURES, .shares = {"a.weight"}},
-                    {.kind = &ls_linear, .name = "b", .units = FEATURES, .reads = {"a"}},
-                    {.kind = &ls_linear, .name = "beside", .units = FEATURES, .reads = {"b"}, .shares = {"b.weight"}},
+                    {.kind = &ls_linear, .name = "aside", .units = FEATURES},
+                    {.kind = &ls_linear, .name = "b", .units = FEATURES, .reads = {"a"}, .shares = {"aside.weight"}},
+                    {.kind = &ls_linear, .name = "beside", .units = FEATURES, .reads = {"b"}, .shares = {"a.weight"}},
                     {.kind = &ls_linear, .name = "out", .units = CLASSES, .reads = {"b"}}},
     [NET_IMAGES] = {{.kind = &ls_linear, .name = "out", .units = CLASSES}},
     [NET_ROWS] = {{.kind = &ls_linear, .name = "out", .units = CLASSES}},
@@ -175,11 +179,12 @@ static const ls_layer layers[NETS][6] = {
 
 ls_network *net_create(probe *p, enum net net) {
     if (net == NET_GPT) return probe_network(p, names[net]);
-    struct ls_shape input = ls_features(net == NET_TIED ? 1 : FEATURES);
-    if (net == NET_TIED || net == NET_ROWS) input.rows = CONTEXT;
+    const bool takes_tokens = net == NET_TIED || net == NET_EMBEDDING;
+    struct ls_shape input = ls_features(takes_tokens ? 1 : FEATURES);
+    if (takes_tokens || net == NET_ROWS) input.rows = CONTEXT;
     ls_network *network = ls_network_begin(input, LS_LOSS_CROSS_ENTROPY);
     ls_status status = network ? LS_OK : LS_ERR_NO_MEMORY;
-    if (network && net == NET_TIED) network->input_nbytes = CONTEXT * sizeof(int32_t);
+    if (network && takes_tokens) network->input_nbytes = CONTEXT * sizeof(int32_t);
     for (int l = 0; status == LS_OK && l < 6 && layers[net][l].kind; l++)
         status = ls_network_add(network, layers[net][l]);
     if (status == LS_OK) status = ls_network_finish(network);

@@ -12,8 +12,9 @@ float *floats_new(probe *p, size_t count);
 float *floats_drawn(probe *p, size_t count);
 float *floats_read(probe *p, const char *text, size_t count);
 
-/* Values that may differ from the reference's by 2e-6 of the largest. Of many values, some. */
-void see_close(probe *p, const char *what, const float *values, size_t count);
+/* Values that may differ from the reference's by 2e-6 of the largest, or of `scale` where that is larger. Of many values,
+ * some. */
+void see_close(probe *p, const char *what, const float *values, size_t count, double scale);
 /* Whether they are PyTorch's within that. */
 void see_golden(probe *p, const char *what, const float *values, const char *golden, size_t count);
 
@@ -24,6 +25,7 @@ struct norm {
     bool accumulate, halves; /* halves: bf16 */
     float *x, *gamma, *dy;   /* set by the caller, or drawn where NULL */
     float *dx, *dgamma, *dbeta;
+    double steepest; /* the largest invstd */
 };
 
 /* Forward and backward. */
@@ -42,7 +44,7 @@ void attention_release(struct attention *a);
 
 /* --- models ---------------------------------------------------------------------------------------------------------- */
 
-enum net { NET_TIED, NET_THRICE, NET_UNREAD, NET_GPT, NET_IMAGES, NET_ROWS, NETS };
+enum net { NET_TIED, NET_EMBEDDING, NET_THRICE, NET_UNREAD, NET_GPT, NET_IMAGES, NET_ROWS, NETS };
 const char *net_name(enum net net);
 ls_network *net_create(probe *p, enum net net);
 

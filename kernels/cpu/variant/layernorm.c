@@ -9,12 +9,10 @@
 /* The forward pass takes so many rows at a time, step by step: no step of a row then waits for that row's sum. */
 #define ROWS 8
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 /* --- forward ----------------------------------------------------------------------------------------------------- */
 
 /* The sum of (x - mean), or of its square. */
-static ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, bool squared) {
+static LS_ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, bool squared) {
     float parts[LS_LANES] = {0};
     size_t whole = count / LS_LANES * LS_LANES;
     for (size_t i = 0; i < whole; i += LS_LANES) {
@@ -31,7 +29,8 @@ static ALWAYS_INLINE float block_sum(const float *x, size_t count, float mean, b
 }
 
 /* The average over row r. */
-static ALWAYS_INLINE float average(const struct ls_layernorm_forward_arguments *a, size_t r, float mean, bool squared) {
+static LS_ALWAYS_INLINE float average(const struct ls_layernorm_forward_arguments *a, size_t r, float mean,
+                                      bool squared) {
     float sum = 0, buffer[LS_BLOCK];
     for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->channels - i)) > 0; i += count)
         sum += block_sum(ls_block(a->dtype, a->x, r * a->channels + i, count, buffer), count, mean, squared);
@@ -72,9 +71,9 @@ struct slopes {
 };
 
 /* `count` terms, at most LS_LANES, onto a part each. */
-static ALWAYS_INLINE void add_slopes(float *restrict plain, float *restrict xhat, const float *restrict dy,
-                                     const float *restrict x, const float *restrict gamma, size_t count, float mean,
-                                     float invstd) {
+static LS_ALWAYS_INLINE void add_slopes(float *restrict plain, float *restrict xhat, const float *restrict dy,
+                                        const float *restrict x, const float *restrict gamma, size_t count, float mean,
+                                        float invstd) {
     for (size_t l = 0; l < count; l++) {
         float d = dy[l] * gamma[l];
         plain[l] += d;

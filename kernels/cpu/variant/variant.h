@@ -17,6 +17,8 @@
 #include "kernels/ops.def"
 #undef LS_OP
 
+#define LS_ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* Sums are taken in this many interleaved parts: enough for the widest vectors, and the same in every build. */
 #define LS_LANES 16
 

@@ -71,7 +71,7 @@ template <class T> struct Backward {
         }
     }
 
-    template <int N> __device__ void put(size_t at, size_t column, Row of, Slopes average) const {
+    template <int N> __device__ void put_gradient(size_t at, size_t column, Row of, Slopes average) const {
         Floats<N> dy4 = load<N>(dy + at), x4 = load<N>(x + at), scale = load<N>(gamma + column);
         for (int k = 0; k < N; k++)
             dy4.at[k] = of.invstd * (dy4.at[k] * scale.at[k] - average.plain - of.xhat(x4.at[k]) * average.xhat);
@@ -128,7 +128,7 @@ template <class B> __global__ void backward_row_naive(B b) {
     Slopes sum = {};
     for (size_t c = 0; c < b.channels; c++) b.template add_slopes<1>(&sum, at + c, c, row);
     Slopes average = {sum.plain / (float)b.channels, sum.xhat / (float)b.channels};
-    for (size_t c = 0; c < b.channels; c++) b.template put<1>(at + c, c, row, average);
+    for (size_t c = 0; c < b.channels; c++) b.template put_gradient<1>(at + c, c, row, average);
 }
 
 template <class B> __global__ void backward_column_naive(B b, Columns<2> columns) {
@@ -168,7 +168,7 @@ template <int N, class T> __global__ void backward_row_fast(Backward<T> b) {
     Slopes sum = {};
     for (size_t c = first; c < b.channels; c += WARP * N) b.template add_slopes<N>(&sum, at + c, c, row);
     Slopes average = {warp_sum(sum.plain) / (float)b.channels, warp_sum(sum.xhat) / (float)b.channels};
-    for (size_t c = first; c < b.channels; c += WARP * N) b.template put<N>(at + c, c, row, average);
+    for (size_t c = first; c < b.channels; c += WARP * N) b.template put_gradient<N>(at + c, c, row, average);
 }
 
 template <int N, class T> ls_status run_forward(const ls_cuda_lane *lane, Forward<T> f) {

@@ -1,12 +1,12 @@
 # Takes the body of one function out of a C file and puts a stub in its place, which says that it is not written yet.
 # The comment above the function stays. A CUDA kernel or device function has to be void. Relies on the tree's layout (clang-format): a definition begins in column 0, its
-# "{" ends a line, its "}" stands alone in column 0.
+# "{" ends a line, its "}" stands alone in column 0. A template may be a member: both stand further right then.
 # usage: awk -v name=ls_allreduce_ring -v lab=03 -f labs/course/cut.awk FILE
 #        awk -v name=ls_allreduce_ring -v body=1 -f labs/course/cut.awk FILE     prints what is taken out instead
 # exit status 1: there is no such function
 
 function put_stub(text, type) {
-    if (text ~ /^__(global|device)__ /) { printf "    ls_todo_on_device(\"%s\");\n}\n", lab; return }
+    if (text ~ /^( *template <.*> )?__(global|device)__ /) { printf "%s    ls_todo_on_device(\"%s\");\n%s}\n", indent, lab, indent; return }
     type = text; sub("[ ]*" name "\\(.*", "", type)
     if (text ~ ("\\*" name "\\(")) type = substr(text, 1, index(text, name "(") - 1)
     sub(/^static /, "", type); sub(/^inline /, "", type); sub(/[ ]+$/, "", type)
@@ -15,11 +15,12 @@ function put_stub(text, type) {
     print "}"
 }
 
-BEGIN { pattern = "^[a-z_][A-Za-z0-9_ *]*[ *]" name "\\(" }
-skipping { if ($0 == "}") skipping = 0; else if (body) print; next }
+BEGIN { pattern = "^( *template <[^>]*> )?[a-z_][A-Za-z0-9_ *]*[ *]" name "\\(" }
+skipping { if ($0 == indent "}") skipping = 0; else if (body) print; next }
 collecting || $0 ~ pattern {
     text = collecting ? text " " $0 : $0
     lines = collecting ? lines "\n" $0 : $0
+    if (!collecting) { indent = $0; sub(/[^ ].*/, "", indent) }
     collecting = 1
     if ($0 ~ /;$/) { if (!body) print lines; collecting = 0; next } # a declaration
     if ($0 !~ /\{.*$/) next

@@ -9,7 +9,7 @@ function put_stub(text, type) {
     if (text ~ /^( *template <.*> )?__(global|device)__ /) { printf "%s    ls_todo_on_device(\"%s\");\n%s}\n", indent, lab, indent; return }
     type = text; sub("[ ]*" name "\\(.*", "", type)
     if (text ~ ("\\*" name "\\(")) type = substr(text, 1, index(text, name "(") - 1)
-    sub(/^static /, "", type); sub(/^inline /, "", type); sub(/[ ]+$/, "", type)
+    sub(/^static /, "", type); sub(/^(inline|LS_ALWAYS_INLINE) /, "", type); sub(/[ ]+$/, "", type)
     printf "    ls_todo(\"%s\");\n", lab
     if (type != "void") printf "    return (%s){0};\n", type
     print "}"

@@ -97,7 +97,7 @@ static void softmax(probe *p) {
             a.qkv = floats_drawn(p, 3 * attention_count(&a));
             for (size_t c = 0; c < 3 * attention_count(&a); c++) a.qkv[c] *= sizes[k];
             attention_run(p, &a);
-            see_close(p, "p", a.scores, (size_t)(contexts[i] * contexts[i]), 0);
+            see_close(p, "p", a.scores, (size_t)contexts[i] * (size_t)contexts[i], 0);
             see_close(p, "y", a.y, attention_count(&a), 0);
             attention_release(&a);
         }
@@ -112,7 +112,7 @@ static void scale(probe *p) {
             struct attention a = attention_of(2, context, heads[i][0], heads[i][1]);
             begin_attention(p, &a, "");
             attention_run(p, &a);
-            see_close(p, "p", a.scores, (size_t)(2 * heads[i][0] * context * context), 0);
+            see_close(p, "p", a.scores, (size_t)(2 * heads[i][0]) * (size_t)context * (size_t)context, 0);
             attention_release(&a);
         }
 }

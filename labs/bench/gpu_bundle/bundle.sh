@@ -73,7 +73,7 @@ printf '%s\n' "glibc ${glibc% *}" "GLIBCXX ${glibcxx% *}" "chips $chips" "commit
 # --- the folder, the archive, and what is in them ---------------------------------------------------------------------------
 rm -rf "$bundle" "$bundle.tar.gz"
 mv "$made" "$bundle" || exit 1
-tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -czf "$bundle.tar.gz" gpu-bundle || exit 1
+tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -I 'gzip -9' -cf "$bundle.tar.gz" gpu-bundle || exit 1
 archive_bytes=$(stat -c %s "$bundle.tar.gz")
 names() { (cd "$bundle/$1" && find . -maxdepth 1 -type f ${2:-} | sed 's|^\./||' | sort | tr '\n' ' '); }
 megabytes() { echo "$1" | awk '{ printf "%.1f MB", $1 / 1e6 }'; }

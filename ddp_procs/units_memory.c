@@ -1,6 +1,7 @@
 /* units_memory — where the parameters lie that come and go.
  *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
- *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in half precision
+ *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in
+ *           half precision
  *   places: on CPU devices slices lie in the group's memory, where other ranks read them in place: a gather copies once. The
  *           device is charged for them as for all parameters. Buffers are the rank's own */
 #include <stdlib.h>

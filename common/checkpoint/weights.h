@@ -11,7 +11,8 @@
  * stripped, converted or left out. num_batches_tracked may be missing; a tensor that layers share may be there by each of
  * its names, with the same bits (nanoGPT's lm_head.weight), and constants of PyTorch's modules may be there (causal masks).
  * LS_ERR_INVALID names the first tensor that is missing, has another shape or type, or that the model does not have, or that
- * holds NaN or an infinity; the model is unchanged then. Host-blocking; collective where ranks share the parameters out (parameters.h). */
+ * holds NaN or an infinity; the model is unchanged then. Host-blocking; collective where ranks share the parameters out
+ * (parameters.h). */
 ls_status ls_weights_load(ls_model *model, const char *path, bool tell);
 
 /* What PyTorch's DataParallel and DistributedDataParallel put in front of every name. */

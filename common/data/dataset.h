@@ -65,7 +65,7 @@ size_t ls_dataset_count(const ls_dataset *dataset);
 ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, void *inputs,
                           int64_t *labels, float *targets);
 
-/* --- streams: datasets of images without indices, whose length nobody knows before the end ----------------------------------------- */
+/* --- streams: datasets of images without indices, of unknown length --------------------------------------------------- */
 
 /* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
  * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
@@ -89,9 +89,9 @@ void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 /* --- what data is, in words ----------------------------------------------------------------------------------------- */
 
 /* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)", "5400 samples of 64 tokens in 65 classes
- * (...)": equal data have equal texts, and different data almost certainly different ones. The hash covers up to 32 samples, spread from the first to the last;
- * of a stream the first few, and the number of samples is its header's. NULL: no data, "none". Cost: less than a
- * millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
+ * (...)": equal data have equal texts, and different data almost certainly different ones. The hash covers up to 32
+ * samples, spread from the first to the last; of a stream the first few, and the number of samples is its header's. NULL:
+ * no data, "none". Cost: less than a millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
 ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity);
 
 /* NULL is a no-op. */

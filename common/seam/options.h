@@ -140,8 +140,8 @@ ls_status ls_train_open_text(ls_train_options *options, ls_dataset **train, ls_d
 
 /* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
  * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
- * naming both shapes, or a label has no output of the model, or --data is a text. With --no-evaluate a folder's test samples need not be
- * there: *test is then NULL. */
+ * naming both shapes, or a label has no output of the model, or --data is a text. With --no-evaluate a folder's test samples
+ * need not be there: *test is then NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

@@ -56,6 +56,9 @@ static ls_status check_generate(const ls_train_options *o) {
     if (o->generate == 0) return LS_OK;
     if (!ls_gpt_is_named(o->model))
         return ls_fail(LS_ERR_USAGE, "--generate continues a text, and %s takes images: give --model gpt", o->model);
+    if (!ls_train_is_sums(o) && !ls_train_text_files(o))
+        return ls_fail(LS_ERR_USAGE, "--generate continues a text, and --data %s is none: give text:FILE or sums:SEED",
+                       o->data);
     if (o->device_kind == LS_TRAIN_DEVICES_META)
         return ls_fail(LS_ERR_USAGE, "--generate does not go with meta devices, which compute nothing");
     return LS_OK;
@@ -130,7 +133,7 @@ void ls_train_note_idle(const ls_train_options *o, int device_count) {
     }
     if (o->generate == 0) note_idle(o->temperature != 0, "--temperature", "there is no --generate");
     if (o->workers == 0)
-        note_idle(o->prefetch != defaults.prefetch, "--prefetch", "with --workers 0 nobody prepares batches ahead");
+        note_idle(o->prefetch != defaults.prefetch, "--prefetch", "with --workers 0 no batch is prepared ahead");
     if (!ls_train_data_folder(o))
         note_idle(o->normalize != defaults.normalize, "--normalize", "the samples are no pixels");
     if (!o->trace) note_idle(o->trace_steps != defaults.trace_steps, "--trace-steps", "there is no --trace");

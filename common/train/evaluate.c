@@ -1,4 +1,4 @@
-/* evaluate — what is said of a model from outside of training: accuracy, of texts the loss, and the hash of its weights.
+/* evaluate — the test set's accuracy, of texts the loss, too, and the hash of the weights.
  *   order : a chunk's loss is added up on the device, chunks in their order, ranks in theirs */
 #include "common/train/evaluate.h"
 
@@ -16,7 +16,7 @@ enum { EVALUATION_CHUNK_MAX = 256 };
 struct evaluation {
     struct ls_device_batch batch;
     int64_t *correct; /* device */
-    float *loss;      /* device: of a chunk; NULL: nobody asks */
+    float *loss;      /* device: of a chunk; NULL: not measured */
     void *inputs;     /* host: as the data set has them ... */
     void *rounded;    /* ... and in the model's precision; the same in fp32, and of tokens */
     int64_t *labels, *indices;

@@ -1,4 +1,4 @@
-/* What is said of a model from outside of training: what the test samples say, which the loop asks, and its hash. */
+/* Evaluation: the test set's accuracy and loss, and the hash of a model's weights. */
 #ifndef LS_TRAIN_EVALUATE_H
 #define LS_TRAIN_EVALUATE_H
 
@@ -9,7 +9,7 @@
 /* Of some samples. */
 struct ls_test_sums {
     int64_t right; /* labels whose output is the largest of their row */
-    double loss;   /* summed over rows; of images, whose loss nobody asks for, 0 */
+    double loss;   /* summed over rows; of images 0: not measured */
 };
 
 /* Of samples begin .. end-1 of `dataset`, on the model's device, in evaluation mode, `chunk` samples at a time, in `passes`

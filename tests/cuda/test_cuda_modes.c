@@ -8,9 +8,11 @@
 #include <stdlib.h>
 
 #include "common/seam/devices.h"
+#include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/cuda/gpu.h"
+#include "tests/parallel/gpt_tiny.h"
 #include "tests/parallel/plan.h"
 
 /* Small, for there may be a CPU behind it; a few buckets after the first step. */
@@ -244,6 +246,32 @@ TEST(convnet_losses_follow_pytorchs) {
     plan.mode = MODE_DDP;
     plan.strided = true;
     expect_stored_losses(plan, "train_convnet_sgd_w4_ddp");
+}
+
+/* Every mode that GPUs have, and the two ways of attention. */
+TEST_IN(scratch, gpt_losses_follow_pytorchs) {
+    enum { FEW = 3 };
+    double losses[GPT_TINY_STEPS];
+    const char *text = gpt_tiny_text();
+    gpt_tiny_losses("adamw", losses);
+    for (int scores = 0; scores <= 1; scores++) {
+        for (int mode = MODE_SINGLE; mode < MODES; mode++) {
+            struct plan plan = gpt_tiny_plan(text);
+            ls_optimizer_options adamw = plan.optimizer;
+            if (scores) plan.model = "gpt:2,2,32,16,27,scores";
+            plan.steps = FEW;
+            plan = make(plan, (enum mode)mode, mode == MODE_SINGLE ? 1 : 2, 2);
+            plan.optimizer = adamw;
+            struct outcome *outcomes = run(&plan);
+            for (size_t k = 0; k < FEW; k++) {
+                double loss = global_loss(&plan, outcomes, k);
+                if (!(fabs(loss - losses[k]) <= 1e-4 * losses[k]))
+                    fail_msg("%s, mode %d: loss %zu is %.9g, in PyTorch %.9g", plan.model, mode, k + 1, loss,
+                             losses[k]);
+            }
+            release(outcomes);
+        }
+    }
 }
 
 /* --- what else a step may have ---------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include "tests/nn/models.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/random.h"
@@ -76,4 +77,15 @@ ls_network *tied_blocks(int first, int second) {
     layers[2].shares[0] = weights[first];
     layers[4].shares[0] = weights[second];
     return make_network(layers, 5);
+}
+
+double expect_half_near(const char *what, const float *half, const float *full, size_t count, double tolerance) {
+    double length = 0, distance = 0;
+    for (size_t i = 0; i < count; i++) {
+        length += (double)full[i] * (double)full[i];
+        distance += ((double)half[i] - (double)full[i]) * ((double)half[i] - (double)full[i]);
+    }
+    double ratio = sqrt(distance / length);
+    if (!(ratio <= tolerance)) fail_msg("%s differs by %g of its length, more than %g", what, ratio, tolerance);
+    return ratio;
 }

@@ -26,4 +26,8 @@ ls_network *residual_network(void);
  * `second`, and biases of their own. Asserts. */
 ls_network *tied_blocks(int first, int second);
 
+/* Values in half precision beside those in fp32: |half - full| is at most `tolerance` of |full|, as vectors (a single value may
+ * differ much, where a ReLU or a maximum tips over). Returns the share. */
+double expect_half_near(const char *what, const float *half, const float *full, size_t count, double tolerance);
+
 #endif

@@ -120,17 +120,6 @@ TEST(activations_are_rounded_and_gradients_of_weights_are_not) {
 
 /* --- convnet: near its fp32 self --------------------------------------------------------------------------------- */
 
-/* By length: a single value may differ much, where a ReLU or a maximum tips over. */
-static void expect_near(const char *what, const float *half, const float *full, size_t count, double tolerance) {
-    double length = 0, distance = 0;
-    for (size_t i = 0; i < count; i++) {
-        length += (double)full[i] * (double)full[i];
-        distance += ((double)half[i] - (double)full[i]) * ((double)half[i] - (double)full[i]);
-    }
-    double ratio = sqrt(distance / length);
-    if (!(ratio <= tolerance)) fail_msg("%s differs by %g of its length, more than %g", what, ratio, tolerance);
-}
-
 static void run_convnet(ls_model *model, const float *x, float *y) {
     const float *out;
     float dy[BATCH * 10];
@@ -150,14 +139,14 @@ TEST(convnet_in_half_is_near_convnet) {
     for (size_t h = 0; h < 2; h++) {
         ls_model *half = make_model_in(halves[h], device, "convnet", BATCH, 3);
         run_convnet(half, x, half_y);
-        expect_near("y", half_y, y, BATCH * 10, forward[h]);
+        expect_half_near("y", half_y, y, BATCH * 10, forward[h]);
         assert_memory_not_equal(half_y, y, sizeof y);
         for (size_t p = 0; p < ls_model_parameter_count(full); p++) {
             const struct ls_tensor *a = ls_model_parameter(half, p), *b = ls_model_parameter(full, p);
             bool before_norm = strncmp(a->name, "conv", 4) == 0 && strstr(a->name, "bias"); /* true value 0 */
-            if (!before_norm) expect_near(a->name, a->gradient, b->gradient, a->count, backward[h]);
+            if (!before_norm) expect_half_near(a->name, a->gradient, b->gradient, a->count, backward[h]);
         }
-        expect_near("running_var", ls_model_buffer(half, 1)->data, ls_model_buffer(full, 1)->data, 16, forward[h]);
+        expect_half_near("running_var", ls_model_buffer(half, 1)->data, ls_model_buffer(full, 1)->data, 16, forward[h]);
         ls_model_destroy(half);
     }
     ls_device_free(device, x);

@@ -4,43 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/base/golden.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/checkpoint/stored.h"
+#include "tests/parallel/gpt_tiny.h"
 #include "tests/parallel/outcomes.h"
 #include "tests/parallel/seeds.h"
 
-#define TINY "gpt:2,2,32,16,27"
-enum { BATCH = 8, STEPS = 40, TOKENS = 27, FEW = 6 };
-
-/* PyTorch's tokens as a text: a byte each, and behind them a test set, a tenth of the whole, so that they are the training
- * set. */
-static const char *write_text(void) {
-    char text[2048];
-    cJSON *json = golden_json("gpt_tiny.json");
-    const cJSON *token;
-    size_t count = 0, trained;
-    cJSON_ArrayForEach(token, cJSON_GetObjectItem(json, "tokens")) text[count++] = (char)('A' + token->valueint);
-    for (trained = count; count - count / 10 < trained || count == trained; count++) text[count] = 'A';
-    assert_int_equal(count - count / 10, trained);
-    cJSON_Delete(json);
-    scratch_write("tokens", text, count);
-    return scratch_path("tokens");
-}
+enum { STEPS = GPT_TINY_STEPS, FEW = 6 };
 
 static struct plan plan_of(enum mode mode, int devices, const char *text) {
-    struct plan plan = {.mode = mode,
-                        .devices = devices,
-                        .model = TINY,
-                        .text = text,
-                        .batch = BATCH,
-                        .steps = FEW,
-                        .seed = 3,
-                        .bucket_cap_mb = 0.02,
-                        .allreduce = "direct"};
-    plan.optimizer = ls_optimizer_defaults(LS_ADAMW);
-    plan.optimizer.learning_rate = 3e-3;
+    struct plan plan = gpt_tiny_plan(text);
+    plan.mode = mode;
+    plan.devices = devices;
+    plan.steps = FEW;
+    plan.bucket_cap_mb = 0.02;
     return plan;
 }
 
@@ -75,19 +53,18 @@ static void look_at_weights(struct session *s, struct outcome *o) {
     o->buffer_error = stored_weights_difference(look_run->after, s->model);
 }
 
-static void expect_losses(const struct plan *plan, const struct outcome *outcomes, const cJSON *json) {
-    const cJSON *loss, *losses = cJSON_GetObjectItem(cJSON_GetObjectItem(json, look_run->name), "losses");
-    size_t k = 0;
-    assert_int_equal(cJSON_GetArraySize(losses), STEPS);
-    cJSON_ArrayForEach(loss, losses) {
-        double got = global_loss(plan, outcomes, k++);
-        if (!(fabs(got - loss->valuedouble) <= 1e-5))
+static void expect_losses(const struct plan *plan, const struct outcome *outcomes) {
+    double losses[STEPS];
+    gpt_tiny_losses(look_run->name, losses);
+    for (size_t k = 0; k < STEPS; k++) {
+        double got = global_loss(plan, outcomes, k);
+        if (!(fabs(got - losses[k]) <= 1e-5))
             fail_msg("%s, mode %d, %d devices: loss %zu is %.9g, in PyTorch %.9g", look_run->name, (int)plan->mode,
-                     plan->devices, k, got, loss->valuedouble);
+                     plan->devices, k + 1, got, losses[k]);
     }
 }
 
-static void expect_run(const struct plan *plan, const cJSON *json) {
+static void expect_run(const struct plan *plan) {
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     assert_non_null(outcomes);
     run_plan(plan, outcomes, look_at_weights);
@@ -99,22 +76,20 @@ static void expect_run(const struct plan *plan, const cJSON *json) {
             fail_msg("%s, mode %d, %d devices: a weight is off by %g", look_run->name, (int)plan->mode, plan->devices,
                      error);
     }
-    expect_losses(plan, outcomes, json);
+    expect_losses(plan, outcomes);
     shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
 }
 
 TEST_IN(scratch, runs_follow_pytorchs) {
-    const char *text = write_text();
-    cJSON *json = golden_json("gpt_tiny.json");
+    const char *text = gpt_tiny_text();
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
         look_run = &runs[i];
         for (int devices = 1; devices <= 4; devices *= 2)
             for (int mode = devices > 1 ? MODE_DP : MODE_SINGLE; mode < MODES; mode++) {
                 struct plan plan = plan_of_run(look_run, (enum mode)mode, devices, text);
-                expect_run(&plan, json);
+                expect_run(&plan);
             }
     }
-    cJSON_Delete(json);
 }
 
 static void look_at_gradients(struct session *s, struct outcome *o) {
@@ -122,7 +97,7 @@ static void look_at_gradients(struct session *s, struct outcome *o) {
 }
 
 TEST_IN(scratch, first_gradients_are_pytorchs) {
-    const char *text = write_text();
+    const char *text = gpt_tiny_text();
     struct outcome *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
     for (int devices = 1; devices <= 4; devices *= 2)
         for (int mode = MODE_DP; mode <= MODE_DDP; mode++) {
@@ -165,7 +140,7 @@ static void expect_modes_agree(int devices, ls_dtype precision, const char *text
 }
 
 TEST_IN(scratch, modes_have_the_same_bits) {
-    const char *text = write_text();
+    const char *text = gpt_tiny_text();
     for (int devices = 1; devices <= 4; devices *= 2)
         for (int precision = LS_FP32; precision <= LS_BF16; precision++)
             if (precision != LS_FP16) expect_modes_agree(devices, (ls_dtype)precision, text);
@@ -173,7 +148,7 @@ TEST_IN(scratch, modes_have_the_same_bits) {
 
 /* Recomputed activations change no bit where micro-batches add up and the loss is scaled, either. */
 TEST_IN(scratch, recomputing_changes_no_bit) {
-    const char *text = write_text();
+    const char *text = gpt_tiny_text();
     for (int mode = MODE_DP; mode < MODES; mode++) {
         struct plan plan = plan_of((enum mode)mode, 2, text);
         plan.accumulate = 2;
@@ -188,7 +163,7 @@ TEST_IN(scratch, recomputing_changes_no_bit) {
 
 TEST_IN(scratch, the_order_of_the_streams_changes_no_bit) {
     enum { SEEDS = 10 };
-    const char *text = write_text();
+    const char *text = gpt_tiny_text();
     struct seed_outcomes *shuffled = shared_alloc(MAX_RANKS * sizeof *shuffled);
     for (int mode = MODE_DP; mode < MODES; mode++) {
         struct plan plan = plan_of((enum mode)mode, 2, text);

@@ -2,7 +2,7 @@
 # Runs a command so that the first SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it and all that it has started, within a second or so. A shell
 # alone would wait for the command first, or end without it. If this is killed (SIGKILL), its guard ends them.
 # usage: labs/bench/shared/stoppable.sh COMMAND...      (exit status: the command's, or 128 + the signal)
-#        labs/bench/shared/stoppable.sh --guard SESSION      the guard: ends the session when nobody writes to its standard input any more
+#        labs/bench/shared/stoppable.sh --guard SESSION      the guard: ends the session if its standard input ends without a word
 set -u
 [ $# -gt 0 ] || { echo "usage: $0 COMMAND..." >&2; exit 2; }
 
@@ -26,8 +26,7 @@ kill_session() { while signal_session KILL; do sleep 0.05; done; }
 
 if [ "$1" = --guard ]; then
     child=$2
-    read -r _
-    kill_session
+    read -r _ || kill_session
     exit 0
 fi
 
@@ -50,7 +49,8 @@ stop() {
     exit $((128 + $1))
 }
 
-dismiss_guard() { [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2>/dev/null; }
+# By a word, since a signal is lost on a shell that is just being started.
+dismiss_guard() { [ -z "$guard" ] || { echo done >&9 && wait "$guard"; } 2>/dev/null; }
 
 child='' guard=''
 trap 'stop 1' HUP

@@ -274,7 +274,7 @@ bench-memory: $(PROGRAMS) ## what checkpointing, ZeRO save and cost beside plain
 
 # GPT_ARGS: further options of bench_gpt; PYTHON: one that has PyTorch.
 bench-gpt: $(PROGRAMS) ## a GPT's step beside its matrix multiplies and PyTorch's, DP and DDP, attention by tiles [MODEL= BATCH= PYTHON=python3 GPT_ARGS=]
-	$(call lasts,one to two minutes (with PyTorch three to six))
+	$(call lasts,one to two minutes (with PyTorch two to six))
 	@exec $(DRAW_AFTER) gpt $(or $(COURSE_REFERENCE),$(BUILD))/bench_gpt $(if $(MODEL),--model=$(call quoted,$(MODEL))) $(if $(BATCH),--batch=$(call quoted,$(BATCH))) $(if $(PYTHON),--python=$(call quoted,$(PYTHON))) $(call each_quoted,$(GPT_ARGS)) --out=$(RESULTS)
 
 accuracy: $(PROGRAMS) $(FOR_DEVICE) ## what the models reach on held-out digits, median of five seeds [DEVICE=]

@@ -7,7 +7,8 @@
 struct ddp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
-    ls_comm *comm, *sync_bn; /* sync_bn: what batch norm's ranks meet in, or NULL */
+    ls_comm *comm, *sync_bn; /* whose gradients are averaged; sync_bn: what batch norm's ranks meet in, or NULL */
+    ls_comm *job;            /* all ranks; without a grid it is comm */
     ls_stream *compute, *copy, *comm_stream;
     ddp_reducer *reducer;
     float *dy;           /* gradient of the outputs */

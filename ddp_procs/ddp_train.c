@@ -13,10 +13,10 @@
 #include "common/seam/devices.h"
 #include "common/seam/virtual_time.h"
 #include "common/train/loop.h"
-#include "ddp_procs/backend.h"
 #include "ddp_procs/compared.h"
 #include "ddp_procs/debug_ranks.h"
 #include "ddp_procs/distributed.h"
+#include "ddp_procs/groups.h"
 #include "ddp_procs/launch/launch.h"
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/rank.h"
@@ -29,10 +29,10 @@ struct session {
     ddp_rank self;
     ddp_store *store;
     ddp_agreement agreement; /* where there is a store */
-    ls_comm *comm, *beside;  /* beside: what ranks meet in on the compute stream, or NULL */
+    int sizes[LS_MESH_AXES]; /* of the grid's axes */
+    ddp_groups groups;
     bool sync_bn;
-    ls_device_choice choice;   /* of all ranks of this machine */
-    ddp_attachment attachment; /* of GPUs to the groups */
+    ls_device_choice choice; /* of all ranks of this machine */
     ls_device *device;
     ls_model *model;
     ls_dataset *train, *test;
@@ -55,9 +55,18 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     return LS_OK;
 }
 
-/* Connections to the store, which rank 0 may serve to all, and one or two groups. */
-static ls_status check_open_files(const ddp_rank *self, bool beside) {
-    int count = 1 + (beside ? 2 : 1) * ls_comm_descriptors(self->world_size);
+/* The axes that may have a second group. */
+static void find_beside(const ddp_settings *s, bool beside[LS_MESH_AXES]) {
+    for (int a = 0; a < LS_MESH_AXES; a++) beside[a] = false;
+    beside[LS_MESH_DATA] = s->train.sync_bn || s->shard_state > 0;
+}
+
+/* Connections to the store, which rank 0 may serve to all, and the groups. */
+static ls_status check_open_files(const struct session *session, const ddp_settings *s) {
+    const ddp_rank *self = &session->self;
+    bool beside[LS_MESH_AXES];
+    find_beside(s, beside);
+    int count = 1 + ddp_groups_descriptors(session->sizes, beside);
     if (self->hosts_store) count += self->world_size + 3;
     return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
 }
@@ -67,7 +76,7 @@ static ls_status find_ranks(struct session *session, ddp_settings *s) {
     ls_option rows[DDP_OPTION_ROWS];
     if (!session->self.launched) return LS_OK;
     double timeout_s = s->train.timeout_s;
-    ls_status status = check_open_files(&session->self, s->train.sync_bn || s->shard_state > 0);
+    ls_status status = check_open_files(session, s);
     if (status == LS_OK) status = ddp_store_open(&session->store, &session->self, timeout_s);
     if (status == LS_OK) status = ddp_agree_begin(&session->agreement, session->store, &session->self, timeout_s);
     if (status != LS_OK) return status;
@@ -81,58 +90,37 @@ static ls_status compare_data(const struct session *session, bool evaluate, ls_s
     return ddp_agree_on_data(&session->agreement, &found, so_far);
 }
 
-static ls_status create_group(ls_comm **out, const struct session *session, const ls_comm_options *options) {
-    if (session->choice.kind == LS_DEVICE_META) return ls_comm_create_meta(out, options, session->device);
-    return ls_comm_create_shm(out, options);
-}
-
-enum { GROUP_CAPACITY = 48 };
-
-/* The keys of a group are those of this run of the store's, not of an earlier one. */
-static const char *name_group(char group[GROUP_CAPACITY], const struct session *session, const char *name) {
-    snprintf(group, GROUP_CAPACITY, "run%" PRId64 "/%s", session->agreement.run, name);
-    return group;
-}
-
-/* The group that batch norm's ranks meet in, and those of a sharded optimizer. Its collectives run on the compute stream
- * while buckets travel on the comm stream, so it is a group of its own; whoever breaks one of the two breaks both. */
-static ls_status join_beside(struct session *session, ls_comm_options options) {
-    char group[GROUP_CAPACITY];
-    options.group = name_group(group, session, "beside");
-    options.job = session->comm;
-    options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
-    ls_status status = create_group(&session->beside, session, &options);
-    if (status != LS_OK || session->choice.kind != LS_DEVICE_CUDA) return status;
-    return ls_comm_attach_device(session->beside, session->device, session->attachment.path, &options);
+/* The groups that ranks meet in; `bootstrap` has room for what finds them. */
+static ddp_groups_options describe_groups(const struct session *session, const ddp_settings *s,
+                                          ls_bootstrap *bootstrap) {
+    const ddp_rank *self = &session->self;
+    ddp_groups_options options = {.rank = self->rank,
+                                  .world_size = self->world_size,
+                                  .local_ranks = self->local_world_size,
+                                  .run = session->agreement.run,
+                                  .timeout_s = s->train.timeout_s,
+                                  .allreduce = named_allreduce(s),
+                                  .device = session->device,
+                                  .backend = (ddp_backend)s->backend,
+                                  .gpus = ls_devices_gpus(&session->choice)};
+    memcpy(options.sizes, session->sizes, sizeof options.sizes);
+    if (session->store) *bootstrap = ddp_store_bootstrap(session->store);
+    options.bootstrap = session->store ? bootstrap : NULL;
+    return options;
 }
 
 static ls_status join_groups(struct session *session, const ddp_settings *s) {
     ls_bootstrap bootstrap;
-    char group[GROUP_CAPACITY];
-    ls_comm_options options = {.rank = session->self.rank,
-                               .world_size = session->self.world_size,
-                               .timeout_s = s->train.timeout_s,
-                               .allreduce = named_allreduce(s),
-                               .group = name_group(group, session, "group0")};
-    if (session->store) {
-        bootstrap = ddp_store_bootstrap(session->store);
-        options.bootstrap = &bootstrap;
-    }
-    ls_status status = create_group(&session->comm, session, &options);
-    if (status == LS_OK && session->choice.kind == LS_DEVICE_CUDA) {
-        ddp_backend_options backend = {.backend = (ddp_backend)s->backend,
-                                       .group = &options,
-                                       .local_ranks = session->self.local_world_size,
-                                       .gpus = ls_devices_gpus(&session->choice)};
-        status = ddp_backend_attach(session->comm, session->device, &backend, &session->attachment);
-    }
+    ddp_groups *groups = &session->groups;
+    const ddp_groups_options options = describe_groups(session, s, &bootstrap);
+    ls_status status = ddp_groups_join(groups, &options);
     if (status != LS_OK) return status;
-    bool staged = session->choice.kind == LS_DEVICE_CUDA && session->attachment.path == LS_COMM_STAGED;
-    if (session->self.rank == 0) {
-        ls_detail("backend: %s%s", ls_comm_backend(session->comm), staged ? ", without overlap" : "");
-    }
+    bool staged = session->choice.kind == LS_DEVICE_CUDA && groups->attachment.path == LS_COMM_STAGED;
+    if (session->self.rank == 0)
+        ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
     session->sync_bn = ls_train_sync_bn(&s->train, session->model, session->self.rank == 0);
-    return session->sync_bn || s->shard_state > 0 ? join_beside(session, options) : LS_OK;
+    bool beside = session->sync_bn || s->shard_state > 0;
+    return beside ? ddp_groups_join_beside(groups, LS_MESH_DATA, &options) : LS_OK;
 }
 
 static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
@@ -144,8 +132,8 @@ static ls_status choose_devices(struct session *session, const ddp_settings *s, 
 
 /* Samples of a micro-batch on this rank, at most. */
 static size_t micro_batch(const struct session *session, const ddp_settings *s) {
-    size_t world_size = (size_t)session->self.world_size;
-    return ls_micro_batch_rows(((size_t)s->train.batch_size + world_size - 1) / world_size, s->train.accumulate);
+    size_t replicas = (size_t)session->sizes[LS_MESH_DATA];
+    return ls_micro_batch_rows(((size_t)s->train.batch_size + replicas - 1) / replicas, s->train.accumulate);
 }
 
 /* Parameters come block by block: there is no place for them yet when a model is opened. */
@@ -195,21 +183,29 @@ static void meet_once_more(struct session *session, ddp_settings *s) {
 static ls_status (*const creates[])(ls_parallel **out, ls_model *model, const ddp_options *options) = {
     ddp_create, ddp_create_zero1, ddp_create_zero2, ddp_create_zero3};
 
+/* What needs no other rank: the grid, and that nothing contradicts it or anything else. */
+static ls_status check_settings(struct session *session, ddp_settings *s) {
+    ls_status status = ddp_settings_sizes(s, session->self.world_size, session->sizes);
+    if (status == LS_OK) status = ls_train_options_check(&s->train, session->sizes[LS_MESH_DATA]);
+    return status == LS_OK ? ddp_settings_check(s) : status;
+}
+
 static ls_status build(struct session *session, ddp_settings *s) {
-    ls_status status = ls_train_options_check(&s->train, session->self.world_size);
-    if (status == LS_OK) status = ddp_settings_check(s);
+    ls_status status = check_settings(session, s);
     if (status != LS_OK) meet_once_more(session, s);
     if (status == LS_OK) status = find_ranks(session, s);
     if (status != LS_OK) return status;
     status = compare_data(session, s->train.evaluate, open_own(session, s));
     if (status == LS_OK) status = join_groups(session, s);
     if (status != LS_OK) return status;
-    ddp_options options = {.comm = session->comm,
-                           .sync_bn = session->sync_bn ? session->beside : NULL,
-                           .shards = session->beside,
+    const ddp_groups *groups = &session->groups;
+    ddp_options options = {.comm = ddp_groups_data(groups),
+                           .mesh = ddp_groups_mesh(groups),
+                           .sync_bn = session->sync_bn ? groups->beside[LS_MESH_DATA] : NULL,
+                           .shards = groups->beside[LS_MESH_DATA],
                            .prefetch_blocks = s->prefetch_blocks,
                            .max_batch = micro_batch(session, s),
-                           .gpu_count = session->attachment.gpus,
+                           .gpu_count = groups->attachment.gpus,
                            .optimizer = ls_train_optimizer(&s->train),
                            .join = {.enable = s->join,
                                     .divide_by_initial_world_size = s->join_divide == 0,
@@ -224,10 +220,9 @@ static ls_status build(struct session *session, ddp_settings *s) {
 }
 
 static void take_down(struct session *session, ls_status status) {
-    if (session->comm && status != LS_OK) ls_comm_abort(session->comm, "this rank failed");
+    if (session->groups.job && status != LS_OK) ls_comm_abort(session->groups.job, "this rank failed");
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    ls_comm_destroy(session->beside);
-    ls_comm_destroy(session->comm);
+    ddp_groups_leave(&session->groups);
     ddp_store_close(session->store);
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
@@ -266,8 +261,7 @@ static ls_status run_rank(ddp_settings *settings, const char *program) {
  * the launcher's way; a model that is only looked at may as well lie on a CPU device. */
 static ls_status check_before_spawn(ddp_settings *s) {
     struct session session = {.self = {.world_size = s->spawn, .local_world_size = s->spawn}};
-    ls_status status = ls_train_options_check(&s->train, s->spawn);
-    if (status == LS_OK) status = ddp_settings_check(s);
+    ls_status status = check_settings(&session, s);
     if (status == LS_OK) status = choose_devices(&session, s, LS_DEVICES_APART);
     if (status == LS_OK) status = ls_devices_check(&session.choice);
     if (status == LS_OK) {
@@ -278,7 +272,8 @@ static ls_status check_before_spawn(ddp_settings *s) {
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
     if (status == LS_OK) status = open_model(&session, s, false, false);
     if (status == LS_OK && s->train.init) status = fill_model(&session, s, false);
-    if (status == LS_OK) status = ls_train_check(&s->train, s->spawn, ddp_sharing_of(s), session.train, session.model);
+    int replicas = session.sizes[LS_MESH_DATA];
+    if (status == LS_OK) status = ls_train_check(&s->train, replicas, ddp_sharing_of(s), session.train, session.model);
     take_down(&session, status);
     return status;
 }

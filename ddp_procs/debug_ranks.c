@@ -30,7 +30,7 @@ ls_status ddp_describe_rank(const ddp_rank *self, ls_parallel *parallel, const l
     char cores[256], share[256], name[160];
     uint64_t hash;
     ls_status status =
-        ls_train_describe_share(options, self->rank, self->world_size, sharing, train, share, sizeof share);
+        ls_train_describe_share(options, parallel->data_rank, parallel->data_size, sharing, train, share, sizeof share);
     if (status == LS_OK) status = ls_model_hash(parallel->model, &hash);
     if (status != LS_OK) return status;
     list_cores(cores, sizeof cores);

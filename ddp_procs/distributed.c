@@ -20,8 +20,8 @@ ls_status ddp_update(struct ddp *ddp) {
 static ls_status compare_counts(struct ddp *ddp) {
     int64_t mine = (int64_t)ls_model_parameter_count(ddp->base.model), all[LS_COMM_MAX_RANKS] = {0};
     ls_status status =
-        ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, all, 1, LS_INT64));
-    for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->comm); r++) {
+        ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->job, ddp->comm_stream, &mine, all, 1, LS_INT64));
+    for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->job); r++) {
         if (all[r] == all[0]) continue;
         return ls_fail(LS_ERR_INVALID,
                        "the model must be the same on all ranks, but rank 0 has %lld parameters and rank %d has %lld",
@@ -43,13 +43,13 @@ static void write_shapes(const ls_model *model, int64_t *shapes) {
 /* Everybody gathers everybody's shapes, so that every rank can say which one differs. */
 static ls_status compare_shapes(struct ddp *ddp) {
     size_t count = SHAPE_WORDS * ls_model_parameter_count(ddp->base.model);
-    int world_size = ls_comm_world_size(ddp->comm);
+    int world_size = ls_comm_world_size(ddp->job);
     int64_t *mine = calloc(count, sizeof *mine), *all = calloc(count * (size_t)world_size, sizeof *all);
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
         status = ls_comm_settle(ddp->comm_stream,
-                                ls_comm_all_gather(ddp->comm, ddp->comm_stream, mine, all, count, LS_INT64));
+                                ls_comm_all_gather(ddp->job, ddp->comm_stream, mine, all, count, LS_INT64));
     }
     for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
         if (all[i] == all[i % count]) continue;
@@ -161,25 +161,37 @@ const struct ls_mode ddp_mode = {
     .describe = ddp_describe,
 };
 
+/* The rank's place in a grid. */
+static void take_place(struct ddp *ddp, const ls_mesh *mesh) {
+    ls_parallel *p = &ddp->base;
+    ddp->job = mesh->job;
+    p->data_rank = ls_comm_rank(mesh->axis[LS_MESH_DATA]);
+    p->data_size = ls_comm_world_size(mesh->axis[LS_MESH_DATA]);
+    p->tensor_rank = ls_comm_rank(mesh->axis[LS_MESH_TENSOR]);
+    p->tensor_size = ls_comm_world_size(mesh->axis[LS_MESH_TENSOR]);
+    p->loss_elsewhere = p->tensor_rank > 0;
+}
+
 ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, kind->state_nbytes);
     if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", kind->mode->name);
     ls_parallel *p = &ddp->base;
     ls_parallel_set_mode(p, kind->mode);
-    p->rank = ls_comm_rank(options->comm);
+    ddp->comm = ddp->job = options->comm;
+    if (options->mesh) take_place(ddp, options->mesh);
+    p->rank = ls_comm_rank(ddp->job);
     ls_probe_name_thread("rank %d", p->rank);
-    p->world_size = p->device_count = ls_comm_world_size(options->comm);
+    p->world_size = p->device_count = ls_comm_world_size(ddp->job);
     p->local_device_count = 1;
     p->model = model;
     p->devices[0] = p->loss_device = ls_model_device(model);
     p->gpu_count = options->gpu_count;
-    p->backend = ls_comm_backend(options->comm);
+    p->backend = ls_comm_backend(ddp->job);
     p->sent_as = options->reducer.compress;
     if (options->join.enable)
         p->join_rule =
             options->join.divide_by_initial_world_size ? "dividing by initial ranks" : "dividing by active ranks";
-    ddp->comm = options->comm;
     ddp->sync_bn = options->sync_bn;
     ddp->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     ddp->copy = ls_device_stream(p->devices[0], LS_STREAM_COPY);
@@ -191,7 +203,7 @@ ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model
     ddp->buffers = state + parameter_count;
     ddp->buffer_count = state_count - parameter_count;
     ddp->buffers_changed = true;
-    ddp->gradient_weight = p->world_size;
+    ddp->gradient_weight = ls_comm_world_size(ddp->comm);
     ddp->join = options->join;
     ddp->compare_each_step = options->compare_each_step;
     ddp->find_unused = options->reducer.find_unused;
@@ -199,7 +211,7 @@ ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model
     if (status != LS_OK) {
         char reason[100];
         snprintf(reason, sizeof reason, "construction of %s failed", kind->mode->name);
-        ls_comm_abort(ddp->comm, reason);
+        ls_comm_abort(ddp->job, reason);
         kind->mode->step->destroy(p);
         return status;
     }

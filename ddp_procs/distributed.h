@@ -9,7 +9,7 @@
 #ifndef DDP_DISTRIBUTED_H
 #define DDP_DISTRIBUTED_H
 
-#include "common/comm/comm.h"
+#include "common/comm/mesh.h"
 #include "common/seam/parallel.h"
 #include "ddp_procs/reducer.h"
 
@@ -27,9 +27,12 @@ typedef struct ddp_join_options {
 } ddp_join_options;
 
 typedef struct ddp_options {
-    ls_comm *comm;    /* all ranks of the job; borrowed until destroy */
-    ls_comm *sync_bn; /* a second group of them, whose job is `comm`: batch norm over the whole batch; NULL: over each
-                       * rank's own */
+    /* The ranks that average their gradients: all of the job, or of a grid's the data axis (common/comm/mesh.h). Borrowed, as all
+     * groups, until destroy */
+    ls_comm *comm;
+    const ls_mesh *mesh; /* the grid; NULL: there is none */
+    ls_comm *sync_bn;    /* a second group of the same ranks as `comm`: batch norm over the whole batch; NULL: over each
+                          * rank's own */
     /* shards of the optimizer's state (sharded.h): a second group, too; it may be that of sync_bn, since both meet on the
      * compute stream */
     ls_comm *shards;

@@ -14,7 +14,7 @@
 static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
     return ls_comm_settle(ddp->comm_stream,
-                          ls_comm_all_gather(ddp->comm, ddp->comm_stream, values, all, count, LS_INT64));
+                          ls_comm_all_gather(ddp->job, ddp->comm_stream, values, all, count, LS_INT64));
 }
 
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
@@ -32,12 +32,12 @@ static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
 
 static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
     struct ddp *ddp = ddp_of(p);
-    if (ls_comm_abort(ddp->comm, reason)) return true;
-    *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->comm, ddp->comm_stream));
+    if (ls_comm_abort(ddp->job, reason)) return true;
+    *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->job, ddp->comm_stream));
     return false;
 }
 
-void ddp_abandon(ls_parallel *p) { (void)ls_comm_abort(ddp_of(p)->comm, "this rank failed"); }
+void ddp_abandon(ls_parallel *p) { (void)ls_comm_abort(ddp_of(p)->job, "this rank failed"); }
 
 /* The order in which gradients became ready in the first step, from which the buckets follow. */
 static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {

@@ -17,7 +17,8 @@ ddp_settings ddp_settings_defaults(void) {
     return (ddp_settings){.train = ls_train_defaults(),
                           .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB,
                           .overlap = true,
-                          .prefetch_blocks = 1};
+                          .prefetch_blocks = 1,
+                          .pipeline = 1};
 }
 
 /* Rows of one or two lines keep the tables readable. */
@@ -60,7 +61,18 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
          .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
     };
-    _Static_assert(sizeof table / sizeof *table <= DDP_OWN_ROWS / 2, "DDP_OWN_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
+    memcpy(rows, table, sizeof table);
+    return sizeof table / sizeof *table;
+}
+
+static size_t model_parallel_rows(ddp_settings *s, ls_option *rows) {
+    const ls_option table[] = {
+        {.kind = LS_OPTION_HEADING, .help = "A model that ranks share out"},
+        {.kind = LS_OPTION_INT, .name = "pipeline", .to.number = &s->pipeline, .argument = "P",
+         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS), .help = "cut the model into P stages of consecutive blocks, each on a rank of its own"},
+    };
+    _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -77,7 +89,7 @@ static size_t join_rows(ddp_settings *s, ls_option *rows) {
         {.kind = LS_OPTION_FLAG, .name = "join-throw", .to.flag = &s->join_throw,
          .help = "with --join: end the run, as a failure, when the first rank runs out"},
     };
-    _Static_assert(sizeof table / sizeof *table <= DDP_OWN_ROWS / 2, "DDP_OWN_ROWS is too small");
+    _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
     memcpy(rows, table, sizeof table);
     return sizeof table / sizeof *table;
 }
@@ -90,6 +102,7 @@ size_t ddp_option_rows(ddp_settings *s, ls_option rows[DDP_OPTION_ROWS]) {
     }
     size_t count = ls_train_option_rows(&s->train, rows);
     count += communication_rows(s, rows + count);
+    count += model_parallel_rows(s, rows + count);
     return count + join_rows(s, rows + count);
 }
 
@@ -136,9 +149,28 @@ static ls_status check_shards(const ddp_settings *s) {
     return LS_OK;
 }
 
+ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS_MESH_AXES]) {
+    sizes[LS_MESH_TENSOR] = 1;
+    sizes[LS_MESH_PIPELINE] = s->pipeline;
+    int together = sizes[LS_MESH_TENSOR] * sizes[LS_MESH_PIPELINE];
+    sizes[LS_MESH_DATA] = world_size / together;
+    if (world_size % together == 0) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--pipeline %d takes a multiple of %d ranks, and there %s %d", s->pipeline, together,
+                   world_size == 1 ? "is" : "are", world_size);
+}
+
+/* What speaks of all ranks, and has not been taught a grid. */
+static ls_status check_grid(const ddp_settings *s) {
+    if (s->pipeline == 1) return LS_OK;
+    const char *other = s->join ? "--join" : s->shard_state > 0 ? "--shard-state" : NULL;
+    if (other) return ls_fail(LS_ERR_USAGE, "%s does not go with --pipeline", other);
+    return ls_fail(LS_ERR_UNSUPPORTED, "--pipeline %d: there are no stages yet", s->pipeline);
+}
+
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
-    return status == LS_OK ? check_shards(s) : status;
+    if (status == LS_OK) status = check_shards(s);
+    return status == LS_OK ? check_grid(s) : status;
 }
 
 void ddp_settings_note_idle(const ddp_settings *s, int world_size) {

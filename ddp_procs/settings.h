@@ -2,10 +2,12 @@
 #ifndef DDP_SETTINGS_H
 #define DDP_SETTINGS_H
 
+#include "common/comm/mesh.h"
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
 
-enum { DDP_MAX_ALGORITHMS = 16, DDP_OWN_ROWS = 26, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + DDP_OWN_ROWS };
+/* The table's rows: the common ones, and three parts of DDP's own. */
+enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 14, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
 
 typedef struct ddp_settings {
     ls_train_options train;
@@ -18,6 +20,7 @@ typedef struct ddp_settings {
     bool overlap, find_unused;
     int prefetch_blocks;           /* of --shard-state 3 */
     int shard_state;               /* the stage of ZeRO; 0: every rank has all */
+    int pipeline;                  /* stages that the model is cut into; 1: none */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
     bool debug_ranks;
@@ -35,6 +38,10 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
 /* What does not go together, of ranks that may run out of samples and of shards; after ls_train_options_check. LS_ERR_USAGE
  * with one line. */
 ls_status ddp_settings_check(const ddp_settings *s);
+
+/* The sizes of the grid's axes, of which the data axis has the ranks that the others leave. LS_ERR_USAGE with one line where
+ * they do not come to so many ranks. */
+ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS_MESH_AXES]);
 
 /* For the main rank, of options that have passed the check: a note for each of DDP's own that is given and changes nothing. */
 void ddp_settings_note_idle(const ddp_settings *s, int world_size);

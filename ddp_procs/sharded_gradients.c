@@ -106,7 +106,7 @@ static ls_status plan_turns(void *context, const ddp_reducer *reducer, struct bu
     bool fits = r.turns && r.pending && r.buffer_of && r.buffers;
     for (size_t b = 0; fits && b < count; b++) r.pending[b] = buckets[b].parameter_count;
     if (fits) rehearse(&r, ls_model_network(reducer->model), reducer->bucket_of);
-    if (fits) lay_out(&r, buckets, (size_t)s->ddp.base.world_size);
+    if (fits) lay_out(&r, buckets, (size_t)s->ddp.base.data_size);
     free(r.pending);
     free(r.buffer_of);
     free(r.buffers);

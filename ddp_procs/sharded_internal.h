@@ -31,9 +31,9 @@ struct sharded {
 static inline struct sharded *sharded_of(ls_parallel *p) { return (struct sharded *)p; }
 
 /* A rank's slice of so many elements of a bucket, and where it begins. */
-static inline size_t slice_of(const struct sharded *s, size_t count) { return count / (size_t)s->ddp.base.world_size; }
+static inline size_t slice_of(const struct sharded *s, size_t count) { return count / (size_t)s->ddp.base.data_size; }
 static inline size_t slice_begin(const struct sharded *s, size_t count) {
-    return slice_of(s, count) * (size_t)s->ddp.base.rank;
+    return slice_of(s, count) * (size_t)s->ddp.base.data_rank;
 }
 
 /* The phase of a step that waits for the last sums. */

@@ -11,8 +11,6 @@
 
 #include "common/base/log.h"
 
-enum { NAME_CAPACITY = 96 };
-
 static int ranks_of(const int sizes[LS_MESH_AXES]) {
     int ranks = 1;
     for (int a = 0; a < LS_MESH_AXES; a++) {
@@ -32,7 +30,7 @@ static ls_status check(const int sizes[LS_MESH_AXES], const ls_comm_options *opt
 
 /* The options of a job's rank for its group on an axis. */
 static ls_comm_options options_on(ls_mesh_axis axis, const ls_comm *job, int rank, const int sizes[LS_MESH_AXES],
-                                  const ls_comm_options *options, char name[NAME_CAPACITY]) {
+                                  const ls_comm_options *options, char name[LS_MESH_NAME_CAPACITY]) {
     static const char *const names[] = {"tensor", "data", "pipeline"};
     ls_comm_options of_axis = *options;
     of_axis.stride = 1;
@@ -41,9 +39,15 @@ static ls_comm_options options_on(ls_mesh_axis axis, const ls_comm *job, int ran
     of_axis.rank = rank / of_axis.stride % sizes[axis];
     of_axis.first = rank - of_axis.rank * of_axis.stride;
     of_axis.job = job;
-    snprintf(name, NAME_CAPACITY, "%s/%s%d", options->group ? options->group : "group0", names[axis], of_axis.first);
+    snprintf(name, LS_MESH_NAME_CAPACITY, "%s/%s%d", options->group ? options->group : "group0", names[axis],
+             of_axis.first);
     of_axis.group = name;
     return of_axis;
+}
+
+ls_comm_options ls_mesh_options(const ls_mesh *mesh, ls_mesh_axis axis, const int sizes[LS_MESH_AXES],
+                                const ls_comm_options *options, char name[LS_MESH_NAME_CAPACITY]) {
+    return options_on(axis, mesh->job, options->rank, sizes, options, name);
 }
 
 static ls_status create(ls_comm **out, const ls_comm_options *options, ls_device *meta) {
@@ -57,7 +61,7 @@ static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const l
     ls_status status = check(sizes, options);
     if (status == LS_OK) status = create(&out->job, options, meta);
     for (int a = 0; a < LS_MESH_AXES && status == LS_OK; a++) {
-        char name[NAME_CAPACITY];
+        char name[LS_MESH_NAME_CAPACITY];
         ls_comm_options of_axis = options_on((ls_mesh_axis)a, out->job, options->rank, sizes, options, name);
         status = create(&out->axis[a], &of_axis, meta);
     }
@@ -80,7 +84,7 @@ ls_status ls_mesh_create_meta(ls_mesh *out, const int sizes[LS_MESH_AXES], const
 static ls_status create_threads_on(ls_mesh_axis axis, ls_mesh *out, int first, const int sizes[LS_MESH_AXES],
                                    const ls_comm_options *options) {
     ls_comm *endpoints[LS_COMM_MAX_RANKS];
-    char name[NAME_CAPACITY];
+    char name[LS_MESH_NAME_CAPACITY];
     ls_comm_options of_axis = options_on(axis, out[first].job, first, sizes, options, name);
     if (of_axis.rank > 0) return LS_OK; /* it is not the first */
     ls_status status = ls_comm_create_threads(endpoints, &of_axis);

@@ -45,6 +45,12 @@ ls_status ls_mesh_create_threads(ls_mesh *out, const int sizes[LS_MESH_AXES], co
 ls_status ls_mesh_create_meta(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
                               ls_device *device);
 
+/* What ls_mesh_create_shm gives the axis' group for options: of `options`, which may name another group, rank, size, job and
+ * key are the axis'. For a second group of its ranks, and to attach devices to the first. The key lies in `name`. */
+enum { LS_MESH_NAME_CAPACITY = 96 };
+ls_comm_options ls_mesh_options(const ls_mesh *mesh, ls_mesh_axis axis, const int sizes[LS_MESH_AXES],
+                                const ls_comm_options *options, char name[LS_MESH_NAME_CAPACITY]);
+
 /* ls_comm_destroy of all of them; *mesh is zero-filled then. A zero-filled mesh is a no-op. */
 void ls_mesh_destroy(ls_mesh *mesh);
 

@@ -12,24 +12,26 @@
 static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_options *o) {
     size_t most = 0, least = SIZE_MAX;
     const struct ls_step_size size = {(size_t)o->batch_size, o->accumulate};
-    for (int d = 0; d < p->device_count; d++) {
+    int replicas = ls_parallel_replicas(p);
+    const char *replica = replicas < p->device_count ? "replica" : "device", *plural = replicas == 1 ? "" : "s";
+    for (int r = 0; r < replicas; r++) {
         for (int k = 0; k < o->accumulate; k++) {
-            size_t rows = ls_parallel_rows(p, size, d, k);
+            size_t rows = ls_parallel_rows(p, size, r, k);
             most = rows > most ? rows : most;
             least = rows < least ? rows : least;
         }
     }
     fprintf(file, "batch: %" PRId64 " samples a step", o->batch_size);
-    bool cut = p->device_count > 1 || o->accumulate > 1;
+    bool cut = replicas > 1 || o->accumulate > 1;
     if (cut && most == least) {
         fputs(" = ", file);
-        if (p->device_count > 1) fprintf(file, "%d devices x ", p->device_count);
+        if (replicas > 1) fprintf(file, "%d %ss x ", replicas, replica);
         fprintf(file, "%zu", most);
         if (o->accumulate > 1) fprintf(file, " x %d micro-batches", o->accumulate);
     } else if (cut) {
-        fprintf(file, " on %d device%s", p->device_count, p->device_count == 1 ? "" : "s");
+        fprintf(file, " on %d %s%s", replicas, replica, plural);
         if (o->accumulate > 1) fprintf(file, " in %d micro-batches", o->accumulate);
-        fprintf(file, ", not evenly: %zu to %zu on a device at a time", least, most);
+        fprintf(file, ", not evenly: %zu to %zu on a %s at a time", least, most, replica);
     }
     size_t tokens = ls_train_sample_tokens(p->model);
     if (tokens > 0) fprintf(file, ", of %zu tokens each", tokens);
@@ -39,7 +41,7 @@ static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_opti
 /* --- the learning rate -------------------------------------------------------------------------------------------- */
 
 static void announce_rate(FILE *file, const ls_parallel *p, const ls_train_options *o, const ls_schedule *s) {
-    int devices = p->device_count;
+    int devices = ls_parallel_replicas(p);
     const char *plural = devices == 1 ? "" : "s";
     fprintf(file, "learning rate: %.9g", s->rate);
     if (o->lr_scale == LS_RATE_LINEAR)
@@ -61,7 +63,7 @@ static void announce_rate(FILE *file, const ls_parallel *p, const ls_train_optio
 
 /* All steps of an epoch but the last are full; rank 0 has the most of each. */
 static void announce_epoch(FILE *file, const struct ls_run_announcement *a) {
-    int64_t steps = ls_batches_per_epoch(a->batches), batch = a->options->batch_size, world = a->parallel->world_size;
+    int64_t steps = ls_batches_per_epoch(a->batches), batch = a->options->batch_size, world = a->parallel->data_size;
     struct ls_batch_indices first, last;
     ls_batches_get(a->batches, 0, &first);
     ls_batches_get(a->batches, steps - 1, &last);
@@ -192,7 +194,7 @@ static void announce_offload(FILE *file, const ls_parallel *p) {
 }
 
 void ls_announce(FILE *file, const struct ls_run_announcement *a) {
-    ls_train_note_idle(a->options, a->parallel->device_count);
+    ls_train_note_idle(a->options, ls_parallel_replicas(a->parallel));
     if (a->options->quiet) return;
     announce_batch(file, a->parallel, a->options);
     announce_rate(file, a->parallel, a->options, a->schedule);

@@ -90,7 +90,8 @@ static ls_status gather(ls_deferred *deferred, size_t steps) {
     at[WANTS_VIEW] = deferred->wants_view;
     at[ELAPSED_US] = ls_now_us() - deferred->since_us;
     at += EXTRA;
-    for (size_t i = 0; i < steps; i++) *at++ = (double)ring[((size_t)deferred->read_steps + i) % LS_LOSS_RING];
+    for (size_t i = 0; i < steps; i++)
+        *at++ = p->loss_elsewhere ? 0 : (double)ring[((size_t)deferred->read_steps + i) % LS_LOSS_RING];
     for (int d = 0; d < p->local_device_count; d++, at += LS_DEVICE_ROW_DOUBLES) {
         ls_device_row_read(&row, p, d);
         memcpy(at, &row, sizeof row);
@@ -139,7 +140,7 @@ static double global_loss(const ls_deferred *deferred, size_t steps, size_t i) {
     size_t stride = EXTRA + steps + row_doubles(p);
     double sum = 0;
     for (int r = 0; r < p->world_size; r++) sum += deferred->received[(size_t)r * stride + EXTRA + i];
-    return sum / p->world_size;
+    return sum / p->data_size;
 }
 
 static ls_status take_losses(ls_deferred *deferred, size_t steps) {

@@ -74,7 +74,7 @@ bool ls_summary_scaler(const ls_parallel *parallel, struct ls_scaler_state *stat
 
 /* How the weights were to change from step to step. */
 static void add_recipe(cJSON *summary, const ls_train_options *o, const ls_parallel *parallel) {
-    ls_schedule schedule = ls_train_schedule(o, parallel->device_count, 0);
+    ls_schedule schedule = ls_train_schedule(o, ls_parallel_replicas(parallel), 0);
     struct ls_scaler_state scaler = {.scale = NAN};
     (void)ls_summary_scaler(parallel, &scaler);
     add_number(summary, "lr", o->learning_rate);

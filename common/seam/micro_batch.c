@@ -30,9 +30,9 @@ static size_t chunk(size_t length, int pieces, int index) {
     return count;
 }
 
-size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch) {
-    return p->world_size > 1 ? chunk(chunk(size.samples, p->world_size, device), size.micro_batches, micro_batch)
-                             : chunk(chunk(size.samples, size.micro_batches, micro_batch), p->device_count, device);
+size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int replica, int micro_batch) {
+    if (p->data_size > 1) return chunk(chunk(size.samples, p->data_size, replica), size.micro_batches, micro_batch);
+    return chunk(chunk(size.samples, size.micro_batches, micro_batch), ls_parallel_replicas(p), replica);
 }
 
 /* --- their turns --------------------------------------------------------------------------------------------------- */

@@ -97,7 +97,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
         ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
                 ls_loss_weight(gradient_weight, batch->global_count, output));
     }
-    if (gradient_weight != p->world_size) ls_scale(compute, loss, (float)p->world_size / (float)gradient_weight, 1);
+    if (gradient_weight != p->data_size) ls_scale(compute, loss, (float)p->data_size / (float)gradient_weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
     if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
 }
@@ -135,6 +135,11 @@ void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode) {
 ls_status ls_parallel_init(ls_parallel *p) {
     for (int d = 0; d < p->local_device_count; d++) ls_phase_begin(&p->clocks[d], p->devices[d]);
     p->micro_batches = 1;
+    if (p->data_size == 0) { /* no grid */
+        p->data_rank = p->rank;
+        p->data_size = p->world_size;
+        p->tensor_size = 1;
+    }
     ls_status status = ls_event_create(&p->batch_copied, "batch copied");
     if (status == LS_OK) {
         status = ls_device_alloc(p->loss_device, LS_MEMORY_WORKSPACE, (LS_LOSS_RING + 2) * sizeof(float), "losses",

@@ -56,11 +56,15 @@ struct ls_parallel {
     const struct ls_parallel_ops *ops;    /* the mode's step */
     const struct ls_process_ops *process; /* the mode's process; NULL: one */
     int rank, world_size;                 /* processes; 0 and 1 where there is one */
-    int device_count;                     /* devices that train, over all processes */
-    int local_device_count;               /* devices of this process */
-    ls_device *devices[LS_MAX_DEVICES];   /* of this process */
-    int gpu_count;                        /* different GPUs among all devices; 0: CPU devices, or not known */
-    ls_dtype sent_as;                     /* the type in which gradients travel; LS_FP32: as they are */
+    /* A grid's axes (common/comm/mesh.h); without a grid all processes are on the data axis. The processes of a data axis
+     * take samples of their own; those of a tensor axis compute the same samples together */
+    int data_rank, data_size, tensor_rank, tensor_size;
+    bool loss_elsewhere;                /* the losses of this process count 0: another one's are those of its samples */
+    int device_count;                   /* devices that train, over all processes */
+    int local_device_count;             /* devices of this process */
+    ls_device *devices[LS_MAX_DEVICES]; /* of this process */
+    int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
+    ls_dtype sent_as;                   /* the type in which gradients travel; LS_FP32: as they are */
     const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
     const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     const char
@@ -71,8 +75,8 @@ struct ls_parallel {
     struct ls_batch_places places;
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
-    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks divided by world_size is the loss of
-     * the global batch; and two places more, for captured steps and for the loss of a micro-batch */
+    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks (loss_elsewhere) divided by data_size is
+     * the loss of the global batch; and two places more, for captured steps and for the loss of a micro-batch */
     float *losses;
     const float *micro_loss; /* the last of them */
     /* what the loss's gradient is multiplied by: memory of loss_device, or NULL: no loss scaling */
@@ -138,6 +142,9 @@ static inline bool ls_parallel_has_cores(const ls_parallel *p) {
     return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
 }
 
+/* How many devices take samples of their own: copies of the model, each on one device or on several that share it out. */
+static inline int ls_parallel_replicas(const ls_parallel *p) { return p->data_size * p->local_device_count; }
+
 /* Whether p->batch is the first, or the last, micro-batch of its step. */
 static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->batch->index == 0; }
 static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->batch->index == p->micro_batches - 1; }
@@ -154,14 +161,14 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
 
-/* Samples of micro-batch `micro_batch` of a full step on device `device` of all (torch.chunk's rule; possibly 0). Ranks
- * take their parts of the step's batch and cut those into micro-batches; a process with several devices cuts each
- * micro-batch for them. */
-size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int device, int micro_batch);
+/* Samples of micro-batch `micro_batch` of a full step on replica `replica` of all (torch.chunk's rule; possibly 0): without a
+ * grid that is a device. Ranks take their parts of the step's batch and cut those into micro-batches; a process with several
+ * devices cuts each micro-batch for them. */
+size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int replica, int micro_batch);
 
 /* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
  * times the loss scale. In the gradient each sample counts gradient_weight / (samples of the step over all devices); in
- * the loss world_size takes gradient_weight's place. The loss is added to those of the micro-batches before. */
+ * the loss data_size takes gradient_weight's place. The loss is added to those of the micro-batches before. */
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight);
 
 /* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
@@ -192,7 +199,7 @@ ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
- * before); release also what alloc_places has given. */
+ * before), and the place on the axes, unless a grid's mode has set it; release also what alloc_places has given. */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 

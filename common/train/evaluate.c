@@ -102,14 +102,14 @@ ls_status ls_evaluate(ls_model *model, const ls_dataset *dataset, size_t begin, 
 
 /* --- all ranks together ------------------------------------------------------------------------------------------- */
 
-/* A rank's share of `count` things, so many at a time. */
+/* A rank's share of `count` things, so many at a time. The tensor axis is innermost, and its ranks have one share. */
 struct share {
     size_t begin, end, chunk, passes; /* passes: of the rank that has most */
 };
 
 static struct share share_of(const ls_parallel *p, const ls_train_options *o, size_t count) {
-    size_t world = (size_t)p->world_size, rank = (size_t)p->rank;
-    size_t chunk = (size_t)(o->batch_size / p->device_count / o->accumulate);
+    size_t world = (size_t)(p->world_size / p->tensor_size), rank = (size_t)(p->rank / p->tensor_size);
+    size_t chunk = (size_t)(o->batch_size / ls_parallel_replicas(p) / o->accumulate);
     if (chunk > EVALUATION_CHUNK_MAX) chunk = EVALUATION_CHUNK_MAX;
     if (chunk == 0) chunk = 1;
     return (struct share){.begin = count * rank / world,
@@ -133,6 +133,7 @@ ls_status ls_measure(ls_parallel *p, const ls_train_options *o, const ls_dataset
         status = ls_count_answers(p->model, test, share.begin, share.end, share.chunk, share.passes, &answers_right);
     }
     double sums[SUMS] = {(double)own.right, own.loss, (double)answers_right};
+    for (int i = 0; i < SUMS && p->tensor_rank > 0; i++) sums[i] = 0; /* the first of them has them, too */
     if (status == LS_OK) status = ls_sum_over_ranks(p, sums, SUMS);
     if (status != LS_OK) return status;
     double labels = (double)(ls_dataset_count(test) * ls_sample_label_count(ls_dataset_spec(test)));

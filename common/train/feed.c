@@ -126,7 +126,7 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
 
 ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train) {
-    int rank = parallel->rank, world_size = parallel->world_size;
+    int rank = parallel->data_rank, world_size = parallel->data_size;
     *feed = (ls_feed){.total_steps = LS_STEPS_UNKNOWN};
     ls_loader_options loading = {.workers = options->workers,
                                  .prefetch = options->prefetch,
@@ -140,7 +140,7 @@ ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parall
         loading.stream.world_size = world_size;
         loading.stream.drop_last = options->drop_last;
         status = check_stream(options, world_size, sharing.join);
-        if (rank == 0 && options->shuffle) ls_note("a stream keeps its own order: --shuffle has no effect");
+        if (parallel->rank == 0 && options->shuffle) ls_note("a stream keeps its own order: --shuffle has no effect");
     } else {
         ls_batches_options plan = plan_batches(options, rank, world_size, sharing, train);
         status = open_batches(&feed->batches, options, &plan, sharing.join);

@@ -345,7 +345,7 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
 
 ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
                    const ls_dataset *test, ls_train_result *result) {
-    bool strided = p->world_size > 1 && sharing.shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
+    bool strided = p->data_size > 1 && sharing.shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
     *result = (ls_train_result){.accuracy = NAN,
                                 .test_loss = NAN,
                                 .final_loss = NAN,
@@ -368,7 +368,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
     ls_step_times_open(&run.times, p, choose_times(p, options), shown_total(&run) - run.resumed.step);
-    run.schedule = ls_train_schedule(options, p->device_count, shown_total(&run));
+    run.schedule = ls_train_schedule(options, ls_parallel_replicas(p), shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
     if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
     if (status == LS_OK) {

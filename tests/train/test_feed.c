@@ -31,7 +31,7 @@ static void expect_refusal(const ls_train_options *options, int world_size, ls_s
     if (expected != LS_OK) scratch_expect_error(text, NULL);
     for (int rank = 0; rank < world_size; rank++) { /* each rank comes to the same conclusion */
         ls_feed feed;
-        ls_parallel parallel = {.rank = rank, .world_size = world_size};
+        ls_parallel parallel = {.rank = rank, .data_rank = rank, .data_size = world_size};
         assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), expected);
         if (expected != LS_OK) scratch_expect_error(text, NULL);
         if (expected != LS_OK) assert_null(feed.loader);
@@ -91,7 +91,7 @@ TEST_IN(scratch, runs_that_are_too_short_or_too_long) {
 
 static int64_t total_steps(const ls_train_options *options, int rank, int world_size) {
     ls_feed feed;
-    ls_parallel parallel = {.rank = rank, .world_size = world_size};
+    ls_parallel parallel = {.rank = rank, .data_rank = rank, .data_size = world_size};
     assert_int_equal(ls_feed_open(&feed, options, &parallel, sharing, &data.base), LS_OK);
     int64_t steps = feed.total_steps;
     ls_feed_close(&feed);

@@ -271,9 +271,12 @@ TEST(ranks_share_samples_and_answers) {
     mistake.divisor = 3;
     mistake.remainder = 0;
     mistake.endless = false;
-    struct ls_parallel alone = {.model = f.model, .world_size = 1, .device_count = 2}, p = alone;
+    struct ls_parallel alone = {
+        .model = f.model, .world_size = 1, .data_size = 1, .tensor_size = 1, .local_device_count = 2};
+    struct ls_parallel p = alone;
     assert_int_equal(ls_measure(&alone, &o, f.test, &whole), LS_OK);
-    p.world_size = p.device_count = 3;
+    p.world_size = p.data_size = 3;
+    p.local_device_count = 1;
     p.process = &process;
     for (p.rank = 0; p.rank < 3; p.rank++) assert_int_equal(ls_measure(&p, &o, f.test, &part), LS_OK);
     double labels = (double)(ls_dataset_count(f.test) * 40);

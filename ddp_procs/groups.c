@@ -1,0 +1,87 @@
+/* groups — who forms which group with whom.
+ *   idea  : without a grid there is one group, the job's; a grid has one more for each axis (common/comm/mesh.h). What
+ *           travels on the compute stream, while others are busy on the comm stream, has a second group of the same ranks
+ *   cost  : collective connections at the start; memory and open files of each group
+ *   fails : a rank that cannot form one breaks the job's, so that nobody waits for it elsewhere */
+#include "ddp_procs/groups.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { GROUP_CAPACITY = 48 };
+
+bool ddp_has_grid(const int sizes[LS_MESH_AXES]) { return sizes[LS_MESH_TENSOR] * sizes[LS_MESH_PIPELINE] > 1; }
+
+int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_MESH_AXES]) {
+    int count = ddp_has_grid(sizes) ? ls_mesh_descriptors(sizes) : ls_comm_descriptors(sizes[LS_MESH_DATA]);
+    for (int a = 0; a < LS_MESH_AXES; a++)
+        if (beside[a]) count += ls_comm_descriptors(sizes[a]);
+    return count;
+}
+
+/* The job's options under a name, whose keys are those of this run of the store's, not of an earlier one. */
+static ls_comm_options options_of(const ddp_groups_options *o, const char *name, char group[GROUP_CAPACITY]) {
+    snprintf(group, GROUP_CAPACITY, "run%" PRId64 "/%s", o->run, name);
+    return (ls_comm_options){.rank = o->rank,
+                             .world_size = o->world_size,
+                             .timeout_s = o->timeout_s,
+                             .allreduce = o->allreduce,
+                             .bootstrap = o->bootstrap,
+                             .group = group};
+}
+
+static ls_status create(ddp_groups *groups, const ddp_groups_options *o, const ls_comm_options *options) {
+    bool is_meta = ls_device_kind_of(o->device) == LS_DEVICE_META;
+    if (!ddp_has_grid(o->sizes))
+        return is_meta ? ls_comm_create_meta(&groups->job, options, o->device)
+                       : ls_comm_create_shm(&groups->job, options);
+    ls_status status = is_meta ? ls_mesh_create_meta(&groups->mesh, o->sizes, options, o->device)
+                               : ls_mesh_create_shm(&groups->mesh, o->sizes, options);
+    groups->job = groups->mesh.job;
+    return status;
+}
+
+/* GPUs to the groups of all axes, as to the job's. */
+static ls_status attach_axes(const ddp_groups *groups, const ddp_groups_options *o, const ls_comm_options *options) {
+    ls_status status = LS_OK;
+    for (int a = 0; groups->mesh.job && status == LS_OK && a < LS_MESH_AXES; a++) {
+        char name[LS_MESH_NAME_CAPACITY];
+        ls_comm_options of_axis = ls_mesh_options(&groups->mesh, (ls_mesh_axis)a, o->sizes, options, name);
+        status = ls_comm_attach_device(groups->mesh.axis[a], o->device, groups->attachment.path, &of_axis);
+    }
+    return status;
+}
+
+ls_status ddp_groups_join(ddp_groups *groups, const ddp_groups_options *o) {
+    char group[GROUP_CAPACITY];
+    ls_comm_options options = options_of(o, "group0", group);
+    ls_status status = create(groups, o, &options);
+    if (status != LS_OK || ls_device_kind_of(o->device) != LS_DEVICE_CUDA) return status;
+    ddp_backend_options backend = {
+        .backend = o->backend, .group = &options, .local_ranks = o->local_ranks, .gpus = o->gpus};
+    status = ddp_backend_attach(groups->job, o->device, &backend, &groups->attachment);
+    return status == LS_OK ? attach_axes(groups, o, &options) : status;
+}
+
+ls_status ddp_groups_join_beside(ddp_groups *groups, ls_mesh_axis axis, const ddp_groups_options *o) {
+    char group[GROUP_CAPACITY], name[LS_MESH_NAME_CAPACITY];
+    ls_device_kind kind = ls_device_kind_of(o->device);
+    ls_comm **out = &groups->beside[axis];
+    ls_comm_options options = options_of(o, "beside", group);
+    options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
+    options.job = groups->job;
+    if (groups->mesh.job) options = ls_mesh_options(&groups->mesh, axis, o->sizes, &options, name);
+    ls_status status =
+        kind == LS_DEVICE_META ? ls_comm_create_meta(out, &options, o->device) : ls_comm_create_shm(out, &options);
+    if (status != LS_OK || kind != LS_DEVICE_CUDA) return status;
+    return ls_comm_attach_device(*out, o->device, groups->attachment.path, &options);
+}
+
+void ddp_groups_leave(ddp_groups *groups) {
+    for (int a = 0; a < LS_MESH_AXES; a++) ls_comm_destroy(groups->beside[a]);
+    if (groups->mesh.job)
+        ls_mesh_destroy(&groups->mesh);
+    else
+        ls_comm_destroy(groups->job);
+    *groups = (ddp_groups){0};
+}

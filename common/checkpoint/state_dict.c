@@ -277,7 +277,8 @@ static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
 
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count) {
-    bool writes = !dict->group || ls_comm_rank(dict->group) == 0;
+    /* of a grid's groups that of the job's rank 0 */
+    bool writes = !dict->group || ls_comm_job_rank(dict->group, ls_comm_rank(dict->group)) == 0;
     size_t nbytes = 0;
     for (size_t t = 0; t < dict->count; t++) nbytes += dict->tensors[t].on_device ? dict->tensors[t].nbytes : 0;
     ls_safetensor *tensors = calloc(dict->count + 1, sizeof *tensors);

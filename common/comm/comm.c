@@ -10,6 +10,7 @@
 
 int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
 int ls_comm_world_size(const ls_comm *comm) { return comm->world_size; }
+int ls_comm_job_rank(const ls_comm *comm, int rank) { return ls_job_rank(comm, rank); }
 const char *ls_comm_allreduce(const ls_comm *comm) { return comm->allreduce->name; }
 
 static uint64_t read_total(const _Atomic uint64_t *total) { return atomic_load_explicit(total, memory_order_relaxed); }

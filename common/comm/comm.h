@@ -128,7 +128,8 @@ void ls_comm_destroy(ls_comm *comm);
 
 int ls_comm_rank(const ls_comm *comm);
 int ls_comm_world_size(const ls_comm *comm);
-const char *ls_comm_backend(const ls_comm *comm); /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
+int ls_comm_job_rank(const ls_comm *comm, int rank); /* the number that the group's rank has in the job */
+const char *ls_comm_backend(const ls_comm *comm);    /* "shm", "threads"; with a GPU "nccl", "shm, staged" ... */
 /* Whether operations on GPU memory may be captured into a graph: those of NCCL only. */
 bool ls_comm_can_be_captured(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "direct", "ring", ...; NCCL has algorithms of its own */

@@ -31,7 +31,8 @@ static void made_run_open(struct made_run *run) {
     static const struct ls_mode mode = {.name = "a test"};
     *run = (struct made_run){.options = ls_train_defaults(), .rows = {make_device_row(0, 0), make_device_row(1, 1)}};
     run->options.summary = scratch_path("summary");
-    run->parallel = (ls_parallel){.mode = &mode, .world_size = 2, .device_count = 2, .local_device_count = 1};
+    run->parallel =
+        (ls_parallel){.mode = &mode, .world_size = 2, .data_size = 2, .device_count = 2, .local_device_count = 1};
     run->parallel.backend = "shm";
     run->parallel.devices[0] = open_device(0);
     run->result =

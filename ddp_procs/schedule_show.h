@@ -1,0 +1,14 @@
+/* Prints a schedule: what --show-schedule of ddp_train answers. */
+#ifndef DDP_SCHEDULE_SHOW_H
+#define DDP_SCHEDULE_SHOW_H
+
+#include <stdio.h>
+
+#include "common/base/status.h"
+#include "ddp_procs/schedule.h"
+
+/* Idle share and micro-batches in flight, each stage's list, and a picture of the first moments of a step whose backward
+ * passes take twice as long as its forward passes; all simulated. */
+ls_status ddp_schedule_show(const ddp_schedule *schedule, FILE *file);
+
+#endif

@@ -21,6 +21,7 @@
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
+#include "ddp_procs/schedule_show.h"
 #include "ddp_procs/settings.h"
 #include "ddp_procs/sharded.h"
 
@@ -286,12 +287,21 @@ static ls_status spawn_ranks(ddp_settings *s, char **argv) {
     return ddp_launch(&launch);
 }
 
+/* Once, where a launcher has started several ranks. */
+static ls_status show_schedule(const ddp_settings *s) {
+    ddp_rank self;
+    ddp_schedule schedule = ddp_schedule_of(s);
+    ls_status status = ddp_rank_discover(&self);
+    return status == LS_OK && self.rank == 0 ? ddp_schedule_show(&schedule, stdout) : status;
+}
+
 int main(int argc, char **argv) {
     ddp_settings settings = ddp_settings_defaults();
     bool help = false;
     ls_log_init(argv[0], -1, false);
     ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    if (settings.show_schedule) return ls_status_exit_code(ls_results_written(show_schedule(&settings)));
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = ls_virtual_time_begin(&settings.train);

@@ -8,6 +8,8 @@
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/units.h"
 
+_Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
+
 static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
 static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
 static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the order of ls_dtype */
@@ -18,7 +20,8 @@ ddp_settings ddp_settings_defaults(void) {
                           .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB,
                           .overlap = true,
                           .prefetch_blocks = 1,
-                          .pipeline = 1};
+                          .pipeline = 1,
+                          .schedule = DDP_1F1B};
 }
 
 /* Rows of one or two lines keep the tables readable. */
@@ -71,6 +74,11 @@ static size_t model_parallel_rows(ddp_settings *s, ls_option *rows) {
         {.kind = LS_OPTION_HEADING, .help = "A model that ranks share out"},
         {.kind = LS_OPTION_INT, .name = "pipeline", .to.number = &s->pipeline, .argument = "P",
          .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS), .help = "cut the model into P stages of consecutive blocks, each on a rank of its own"},
+        {.kind = LS_OPTION_CHOICE, .name = "schedule", .to.number = &s->schedule, .choices = ddp_schedule_names,
+         .help = "order of a pipeline's passes; gpipe: all forward passes, then all backward passes; 1f1b: in turn, as soon as "
+                 "possible, with activations of fewer micro-batches in memory; the same bits"},
+        {.kind = LS_OPTION_FLAG, .name = "show-schedule", .to.flag = &s->show_schedule, .agreement = LS_MAY_DIFFER,
+         .help = "print what each stage does in a step of --accumulate micro-batches, simulated, and train nothing"},
     };
     _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -176,6 +184,8 @@ ls_status ddp_settings_check(const ddp_settings *s) {
 void ddp_settings_note_idle(const ddp_settings *s, int world_size) {
     if (s->compress != LS_FP32 && world_size == 1)
         ls_note("--compress %s only rounds the gradients: with one rank nothing travels", compressions[s->compress]);
+    if (s->schedule != ddp_settings_defaults().schedule && s->pipeline == 1)
+        ls_note("--schedule has no effect: without --pipeline there is one stage, which runs each micro-batch in turn");
     if (s->allreduce > 0 && s->shard_state > 0)
         ls_note("--allreduce has no effect: with --shard-state gradients are reduce-scattered, in the ranks' order");
     if (s->shard_state == 3 && s->bucket_cap_mb != ddp_settings_defaults().bucket_cap_mb)

@@ -5,6 +5,7 @@
 #include "common/comm/mesh.h"
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
+#include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
 enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 14, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
@@ -21,6 +22,8 @@ typedef struct ddp_settings {
     int prefetch_blocks;           /* of --shard-state 3 */
     int shard_state;               /* the stage of ZeRO; 0: every rank has all */
     int pipeline;                  /* stages that the model is cut into; 1: none */
+    int schedule;                  /* ddp_schedule_kind of a pipeline */
+    bool show_schedule;            /* print it, and train nothing */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
     bool debug_ranks;
@@ -42,6 +45,11 @@ ls_status ddp_settings_check(const ddp_settings *s);
 /* The sizes of the grid's axes, of which the data axis has the ranks that the others leave. LS_ERR_USAGE with one line where
  * they do not come to so many ranks. */
 ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS_MESH_AXES]);
+
+/* What --pipeline, --schedule and --accumulate come to. */
+static inline ddp_schedule ddp_schedule_of(const ddp_settings *s) {
+    return (ddp_schedule){(ddp_schedule_kind)s->schedule, s->pipeline, s->train.accumulate};
+}
 
 /* For the main rank, of options that have passed the check: a note for each of DDP's own that is given and changes nothing. */
 void ddp_settings_note_idle(const ddp_settings *s, int world_size);

@@ -53,6 +53,7 @@ compress||fp16 bf16
 no-overlap||-
 find-unused||-
 debug-ranks||-
+schedule||gpipe
 uneven||-
 join|--uneven|-
 join-divide|--uneven --join|active
@@ -64,7 +65,7 @@ END
 
 # Options that ranks may set as they like, that only GPUs know, that start ranks themselves; and those compared by what they come to.
 elsewhere='device-kind data init per-device-batch tf32 cuda-graph pin-memory no-pin-memory debug-launches resume save-every save-weights save-module-prefix timeout
-    device-memory metrics summary dump-losses quiet verbose spawn device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
+    device-memory metrics summary dump-losses quiet verbose spawn show-schedule device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
 
 # A new option of ddp_train has to be named here.
 mismatches_begin() {

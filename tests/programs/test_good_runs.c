@@ -148,6 +148,20 @@ TEST_IN(programs, test_verbose) {
     assert_string_equal(p.err_text, "ddp_train[rank 0]: --tf32 has no effect: CPU devices compute in fp32\n");
 }
 
+/* Answers first, once for all ranks, and nothing is trained. */
+TEST_IN(programs, test_shown_schedules) {
+    static program p;
+    expect_success(&p, "ddprun --nproc-per-node 2 ddp_train --pipeline 4 --accumulate 8 --show-schedule");
+    assert_int_equal(strncmp(p.out_text, "bubble: each stage is idle for 27.3 % of a step, ", 49), 0);
+    assert_non_null(
+        strstr(p.out_text, "\n1f1b, 4 stages, 8 micro-batches; in flight at most, stage by stage: 4 3 2 1\n"));
+    assert_int_equal(count_lines(p.out_text), 14);
+    expect_success(&p, "ddp_train --spawn 4 --pipeline 4 --accumulate 8 --show-schedule --schedule gpipe");
+    assert_non_null(
+        strstr(p.out_text, "\ngpipe, 4 stages, 8 micro-batches; in flight at most, stage by stage: 8 8 8 8\n"));
+    assert_int_equal(count_lines(p.out_text), 14);
+}
+
 /* --- what is written -------------------------------------------------------------------------------------------------- */
 
 static double accuracy_of(const program *p) {

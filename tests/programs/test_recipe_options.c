@@ -197,12 +197,13 @@ TEST_IN(programs, options_without_effect_are_noted_once) {
         "--lr-decay-epochs has no effect: ", "--accumulate 40 is more than the 32 samples of a device in a step",
         "--prefetch has no effect: ",        "--normalize has no effect: ",
         "--allreduce has no effect: ",       "--bucket-cap-mb has no effect: ",
+        "--schedule has no effect: ",
     };
     expect_run(
         "ddp_train --spawn 2 --steps 1 --no-evaluate --init-scale 4 --growth-interval 3 --lr-min 1e-4 --lr-decay "
         "0.5 --lr-decay-epochs 2 --accumulate 40 --compress fp16 --workers 0 --prefetch 2 --data random:1 --normalize "
         "none "
-        "--shard-state 3 --allreduce ring --bucket-cap-mb 1");
+        "--shard-state 3 --allreduce ring --bucket-cap-mb 1 --schedule gpipe");
     for (size_t i = 0; i < COUNT_OF(notes); i++) expect_said(p.err_text, notes[i]);
     assert_int_equal(count_lines(p.err_text), COUNT_OF(notes));
     expect_run("ddp_train --steps 1 --no-evaluate --compress bf16");

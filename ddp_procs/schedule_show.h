@@ -7,8 +7,8 @@
 #include "common/base/status.h"
 #include "ddp_procs/schedule.h"
 
-/* Idle share and micro-batches in flight, each stage's list, and a picture of the first moments of a step whose backward
- * passes take twice as long as its forward passes; all simulated. */
+/* Idle share, micro-batches in flight, and whether sends that block end; each stage's list; and a picture of the first moments of
+ * a step whose backward passes take twice as long as its forward passes. All is simulated, and the lists may be wrong. */
 ls_status ddp_schedule_show(const ddp_schedule *schedule, FILE *file);
 
 #endif

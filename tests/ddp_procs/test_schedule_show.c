@@ -19,9 +19,10 @@ static char *shown(ddp_schedule_kind kind, int stages, int micro_batches) {
 TEST(lists_and_picture_behind_the_answers) {
     char *text = shown(DDP_1F1B, 3, 5);
     assert_string_equal(
-        text, "bubble: each stage is idle for 28.6 % of a step, (P-1)/(M+P-1) = 2/7 (simulated: equal stages, "
-              "a backward pass takes two forward passes)\n"
-              "1f1b, 3 stages, 5 micro-batches; in flight at most, stage by stage: 3 2 1\n"
+        text, "bubble: stages are idle for 28.6 % of a step (simulated: equal stages, a backward pass takes two "
+              "forward passes); (P-1)/(M+P-1) = 28.6 %\n"
+              "in flight at most, stage by stage: 3 2 1 (1f1b, 3 stages, 5 micro-batches)\n"
+              "sends that block until they are received (simulated): every stage ends\n"
               "\n"
               "F: forward pass of a micro-batch, B: backward pass\n"
               "stage 0: F0 F1 F2 B0 F3 B1 F4 B2 B3 B4\n"
@@ -37,8 +38,8 @@ TEST(lists_and_picture_behind_the_answers) {
 
 TEST(one_stage_is_never_idle) {
     char *text = shown(DDP_GPIPE, 1, 1);
-    assert_non_null(strstr(text, "idle for 0.0 % of a step, (P-1)/(M+P-1) = 0/1 "));
-    assert_non_null(strstr(text, "gpipe, 1 stage, 1 micro-batch; "));
+    assert_non_null(strstr(text, "idle for 0.0 % of a step "));
+    assert_non_null(strstr(text, ": 1 (gpipe, 1 stage, 1 micro-batch)\n"));
     assert_non_null(strstr(text, "\nstage 0: 0b0\n"));
     free(text);
 }

@@ -117,6 +117,12 @@ struct ls_update_tensor {
     size_t first_chunk; /* chunks of the tensors before this one */
 };
 
+/* An element of an array, in a list that names a few of them. */
+struct ls_entry {
+    int32_t index;
+    float value;
+};
+
 struct ls_sgd_rule {
     float momentum, dampening, weight_decay;
     bool nesterov;
@@ -352,6 +358,18 @@ void ls_weigh_gradients(ls_stream *stream, struct ls_update_state *states, size_
  * double, stored as fp32. */
 void ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const struct ls_update_state *state,
                      struct ls_scaler_rule rule);
+
+/* --- lists of a few elements ------------------------------------------------------------------------------------- */
+
+/* The k elements of largest |x|, in ascending order of their indices: entries[j] = {i, x[i]}. Of equal ones the lower index
+ * comes first. NaN counts as larger than infinity, and all NaNs as equal. k <= count < 2^31. */
+void ls_top_k(ls_stream *stream, struct ls_entry *entries, const float *x, size_t count, size_t k);
+/* y[entries[j].index] = value, for k entries */
+void ls_fill_entries(ls_stream *stream, float *y, const struct ls_entry *entries, size_t k, float value);
+/* Of list_count lists of k entries, the l-th of which begins at lists + l stride, each with different indices below count:
+ * y[i] = (..((0 + value of i in list 0) + value of i in list 1) ..), where a list without i is passed over */
+void ls_sum_entries(ls_stream *stream, float *y, const struct ls_entry *lists, size_t list_count, size_t stride,
+                    size_t k, size_t count);
 
 /* --- operations as data ------------------------------------------------------------------------------------------ */
 

@@ -43,6 +43,7 @@ struct argument {
         int64_t *: OUTPUT,                                                                                             \
         struct ls_update_state *: OUTPUT,                                                                              \
         struct ls_scaler_state *: OUTPUT,                                                                              \
+        struct ls_entry *: OUTPUT,                                                                                     \
         const void *: INPUT,                                                                                           \
         const float *: INPUT,                                                                                          \
         const double *: INPUT,                                                                                         \
@@ -51,6 +52,7 @@ struct argument {
         const int64_t *: INPUT,                                                                                        \
         const struct ls_update_state *: INPUT,                                                                         \
         const struct ls_scaler_state *: INPUT,                                                                         \
+        const struct ls_entry *: INPUT,                                                                                \
         const struct ls_update_tensor *: LIST,                                                                         \
         const float *const *: SOURCES,                                                                                 \
         default: NUMBER)
@@ -63,6 +65,8 @@ struct argument {
         const int32_t *: LS_INT64,                                                                                     \
         int64_t *: LS_INT64,                                                                                           \
         const int64_t *: LS_INT64,                                                                                     \
+        struct ls_entry *: LS_INT64,                                                                                   \
+        const struct ls_entry *: LS_INT64,                                                                             \
         default: LS_FP32)
 
 static ls_dtype type_of(enum use use, const void *at, ls_dtype latest) {

@@ -2,7 +2,7 @@
  *   idea  : model and moments go to the file as they are (state_dict.h); update states and scaler, which are structs
  *           on the device, become a few small tensors on the way
  *   cost  : host memory and a file of the size of model and moments: 4 bytes a parameter with plain SGD, 8 with
- *           momentum, 12 with Adam; the disk's time for it, in which the other ranks wait
+ *           momentum, 12 with Adam, and 4 more for each rank that has a state of its own; the disk's time for it, in which the other ranks wait
  *   fails : with one line; the file that was there before stays (common/base/file.h) */
 #include "common/checkpoint/checkpoint.h"
 
@@ -57,7 +57,7 @@ static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment,
                                      .ndim = of->ndim,
                                      .memory = ls_optimizer_moment(p->optimizer, moment, parameter),
                                      .on_device = true,
-                                     .is_shared_out = dict->group != NULL,
+                                     .is_shared_out = ls_optimizer_group(p->optimizer) != NULL,
                                      .first = range->first,
                                      .held = range->count};
     snprintf(tensor.name, sizeof tensor.name, "optimizer.%s.%s", moment_name(p->optimizer, moment), of->name);
@@ -65,10 +65,27 @@ static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment,
     ls_state_dict_add(dict, &tensor);
 }
 
+/* A row for each rank, of which this one has its own. */
+static void add_rank_state(ls_state_dict *dict, const ls_parallel *p, size_t parameter) {
+    const struct ls_tensor *of = ls_model_parameter(p->model, parameter);
+    struct ls_rank_state state = ls_parallel_rank_state(p, parameter);
+    struct ls_state_tensor tensor = {.dtype = LS_SAFETENSOR_F32,
+                                     .ndim = 2,
+                                     .shape = {(size_t)p->world_size, of->count},
+                                     .memory = state.values,
+                                     .on_device = true,
+                                     .is_shared_out = true,
+                                     .first = (size_t)p->rank * of->count,
+                                     .held = of->count};
+    snprintf(tensor.name, sizeof tensor.name, LS_RANK_STATE "%s", of->name);
+    dict->group = state.group;
+    ls_state_dict_add(dict, &tensor);
+}
+
 ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls_parallel *p,
                              struct ls_checkpoint_staging *s) {
     size_t moments = ls_optimizer_moment_count(p->optimizer), parameters = ls_model_parameter_count(p->model);
-    ls_status status = ls_state_dict_open(dict, p->model, STAGED_MAX + moments * parameters);
+    ls_status status = ls_state_dict_open(dict, p->model, STAGED_MAX + (moments + 1) * parameters);
     if (status != LS_OK) return status;
     dict->group = ls_optimizer_group(p->optimizer);
     add_staged(dict, "optimizer.step", LS_SAFETENSOR_F64, 1, s->state_count, s->steps);
@@ -83,6 +100,8 @@ ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls
     for (size_t m = 0; m < moments; m++) {
         for (size_t parameter = 0; parameter < parameters; parameter++) add_moment(dict, p, m, parameter);
     }
+    for (size_t parameter = 0; s->has_rank_state && parameter < parameters; parameter++)
+        add_rank_state(dict, p, parameter);
     ls_state_dict_add_model(dict, p->model);
     return LS_OK;
 }
@@ -132,10 +151,12 @@ ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;
-    if (run->parallel->rank > 0 && !ls_optimizer_group(run->parallel->optimizer)) return LS_OK;
+    bool rank_state = ls_parallel_rank_state(run->parallel, 0).values != NULL;
+    if (run->parallel->rank > 0 && !rank_state && !ls_optimizer_group(run->parallel->optimizer)) return LS_OK;
     ls_checkpoint_describe(&texts, run, position);
     ls_checkpoint_metadata(&texts, lines + 2);
     ls_status status = stage_all(&staging, run->parallel);
+    staging.has_rank_state = rank_state;
     if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, run->parallel, &staging);
     if (status == LS_OK) status = ls_state_dict_write(&dict, path, lines, 2 + LS_TEXT_COUNT);
     ls_state_dict_close(&dict);

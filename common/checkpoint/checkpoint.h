@@ -5,6 +5,7 @@
  *     optimizer.step, optimizer.lr                                  F64, one of each for all parameters, or for each
  *     scaler.scale, scaler.growth_tracker, scaler.skipped           with loss scaling
  *     mode.memory                                                   the mode's own part (mode.h, get_resume_state)
+ *     mode.of_ranks.NAME                     [ranks, n]             what each rank has of its own (mode.h, rank_state)
  *     "__metadata__"                                                format "pt"; what was trained and how far
  *
  * No state of a random generator is saved: the order of the samples follows from seed and epoch, and the position in it

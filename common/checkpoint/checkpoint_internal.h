@@ -5,6 +5,9 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/state_dict.h"
 
+/* In front of the name of the parameter that it belongs to. */
+#define LS_RANK_STATE "mode.of_ranks."
+
 /* Host copies of what the file holds in another form than the device. */
 struct ls_checkpoint_staging {
     size_t state_count;    /* of update states: 1, or one for each parameter */
@@ -12,6 +15,7 @@ struct ls_checkpoint_staging {
     bool has_scaler;
     float scale;
     int64_t growth_tracker, skipped;
+    bool has_rank_state;   /* in the file and here: tensors that are not staged */
     int64_t *resume_state; /* resume_count, 0: the mode has none */
     size_t resume_count;
 };

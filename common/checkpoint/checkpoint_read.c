@@ -6,6 +6,7 @@
  *   fails : with one line; nothing has changed then. A device that fails while it is written to ends the run */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -52,6 +53,19 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
 static size_t stored_count(const ls_safetensors *file, const char *name) {
     const ls_safetensor *tensor = ls_safetensors_find(file, name);
     return tensor && tensor->ndim == 1 ? tensor->shape[0] : 0;
+}
+
+/* Whether this run goes on with what the ranks had of their own. If not, but it has such a state, it begins anew: a note. */
+static bool takes_rank_state(const ls_parallel *p, const ls_safetensors *file, const char *path, bool tell) {
+    char name[LS_STATE_NAME_NBYTES];
+    if (!ls_parallel_rank_state(p, 0).values) return false;
+    snprintf(name, sizeof name, LS_RANK_STATE "%s", ls_model_parameter(p->model, 0)->name);
+    const ls_safetensor *tensor = ls_safetensors_find(file, name);
+    if (tensor && tensor->ndim == 2 && tensor->shape[0] == (size_t)p->world_size) return true;
+    if (tell && p->rank == 0)
+        ls_note("%s does not have what each of %d ranks had not sent: this run begins with nothing unsent", path,
+                p->world_size);
+    return false;
 }
 
 /* Room for what the file has and this run wants. */
@@ -135,11 +149,13 @@ static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safete
     struct ls_checkpoint_staging staging = {0};
     ls_state_dict dict = {0};
     size_t staged_count = 0, i = 0;
-    const char *ignored[3] = {NULL};
+    const char *ignored[4] = {NULL};
     ls_status status = prepare_staging(&staging, p, file, texts, run);
+    staging.has_rank_state = takes_rank_state(p, file, path, !only_check);
     if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, p, &staging);
     if (!ls_checkpoint_same(texts, run, LS_TEXT_PRECISION)) ignored[i++] = "scaler.";
     if (!ls_checkpoint_same(texts, run, LS_TEXT_MODE)) ignored[i++] = "mode.";
+    if (!staging.has_rank_state) ignored[i++] = LS_RANK_STATE;
     struct ls_state_source source = {
         .file = file, .path = path, .reader = "this run", .prefix = "", .ignored = ignored};
     if (status == LS_OK) status = ls_state_dict_check(&dict, &source);

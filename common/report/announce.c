@@ -122,7 +122,7 @@ static const char *const kinds[LS_PHASE_COUNT] = {
 };
 
 static const char *kind_of(const ls_parallel *p, ls_phase phase) {
-    return phase == LS_PHASE_GATHER && p->process ? "parameters" : kinds[phase];
+    return phase == LS_PHASE_GATHER && p->mode->gathered ? p->mode->gathered : kinds[phase];
 }
 
 /* How much of them a rank sends. */

@@ -63,6 +63,12 @@ struct ls_step_size {
     int micro_batches;
 };
 
+/* Of a parameter, what each rank has of its own and its training depends on: as many floats of the device. */
+struct ls_rank_state {
+    float *values;         /* NULL: nothing */
+    struct ls_comm *group; /* all ranks */
+};
+
 struct ls_mode {
     const char *name;   /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *option; /* the same for options and files: "single", "dp", "ddp" */
@@ -82,8 +88,11 @@ struct ls_mode {
      * shorter step and what collectives beside the gradients say (--sync-bn, --find-unused, --join: some bytes for each
      * channel, parameter and rank) are not. */
     void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);
+    const char *gathered; /* what travels in phase GATHER, as announced; NULL: outputs */
     /* Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
     void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
+    /* For checkpoints, which keep all ranks' (top-k: what has not been sent). */
+    struct ls_rank_state (*rank_state)(const ls_parallel *p, size_t parameter);
     /* After a loss that is not finite: the first place where one shows, in the order of the computation, as "the output
      * of conv2 on device 1"; an empty text if there is none. No such function: p->model is searched, and the place has
      * its rank. Host-blocking. */

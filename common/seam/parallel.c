@@ -173,3 +173,7 @@ ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status) {
     if (failed) ls_log_restore(sink);
     return status;
 }
+
+struct ls_rank_state ls_parallel_rank_state(const ls_parallel *p, size_t parameter) {
+    return p->mode->rank_state ? p->mode->rank_state(p, parameter) : (struct ls_rank_state){NULL, NULL};
+}

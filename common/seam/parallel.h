@@ -65,6 +65,7 @@ struct ls_parallel {
     ls_device *devices[LS_MAX_DEVICES]; /* of this process */
     int gpu_count;                      /* different GPUs among all devices; 0: CPU devices, or not known */
     ls_dtype sent_as;                   /* the type in which gradients travel; LS_FP32: as they are */
+    const char *compression;            /* how they travel, if a type does not say it: "topk:0.01"; NULL: it does */
     const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
     const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     const char
@@ -132,8 +133,12 @@ ls_status ls_sum_over_ranks(ls_parallel *p, double *values, size_t count);
  * device, if any. (DataParallel asks its other replicas' devices at each hand-over.) */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
-/* "none", or the half type in which gradients travel: as files say it. */
+/* The mode's rank_state of the parameter; no such function: nothing. */
+struct ls_rank_state ls_parallel_rank_state(const ls_parallel *p, size_t parameter);
+
+/* "none", the half type in which gradients travel, or how they travel: as files say it. */
 static inline const char *ls_parallel_sent_as(const ls_parallel *p) {
+    if (p->compression) return p->compression;
     return p->sent_as == LS_FP32 ? "none" : ls_dtype_name(p->sent_as);
 }
 

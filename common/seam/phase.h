@@ -23,7 +23,7 @@
     X(REPLICATE, "replicate", true) /* DP: parameters from device 0 */                                                 \
     X(BROADCAST, "broadcast", true) /* DDP: buffers from rank 0 */                                                     \
     X(FORWARD, "forward", false)                                                                                       \
-    X(GATHER, "gather", true) /* DP: outputs to the output device; ZeRO: parameters, from their owners to all */       \
+    X(GATHER, "gather", true) /* DP: outputs to the output device; ZeRO: parameters to all; top-k: lists to all */     \
     X(LOSS, "loss", false)                                                                                             \
     X(BACKWARD, "backward", false)                                                                                     \
     X(REDUCE, "reduce", true)         /* DP: gradients to device 0, and their sum; ZeRO: gradients to their owners */  \

@@ -24,6 +24,7 @@
 #include "ddp_procs/schedule_show.h"
 #include "ddp_procs/settings.h"
 #include "ddp_procs/sharded.h"
+#include "ddp_procs/topk.h"
 
 /* Everything that a rank builds and takes down. */
 struct session {
@@ -180,9 +181,12 @@ static void meet_once_more(struct session *session, ddp_settings *s) {
     ls_log_restore(before);
 }
 
-/* By --shard-state. */
-static ls_status (*const creates[])(ls_parallel **out, ls_model *model, const ddp_options *options) = {
-    ddp_create, ddp_create_zero1, ddp_create_zero2, ddp_create_zero3};
+typedef ls_status (*create_fn)(ls_parallel **out, ls_model *model, const ddp_options *options);
+
+static create_fn create_of(const ddp_settings *s) {
+    static const create_fn by_stage[] = {ddp_create, ddp_create_zero1, ddp_create_zero2, ddp_create_zero3};
+    return s->compression.fraction > 0 ? ddp_create_topk : by_stage[s->shard_state];
+}
 
 /* What needs no other rank: the grid, and that nothing contradicts it or anything else. */
 static ls_status check_settings(struct session *session, ddp_settings *s) {
@@ -215,8 +219,9 @@ static ls_status build(struct session *session, ddp_settings *s) {
                            .reducer = {.bucket_cap_mb = s->bucket_cap_mb,
                                        .overlap = s->overlap,
                                        .find_unused = s->find_unused,
-                                       .compress = (ls_dtype)s->compress}};
-    status = creates[s->shard_state](&session->parallel, session->model, &options);
+                                       .compress = s->compression.half},
+                           .compression = s->compression};
+    status = create_of(s)(&session->parallel, session->model, &options);
     return status == LS_OK && has_units(s) ? fill_model(session, s, session->self.rank == 0) : status;
 }
 

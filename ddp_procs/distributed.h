@@ -11,6 +11,7 @@
 
 #include "common/comm/mesh.h"
 #include "common/seam/parallel.h"
+#include "ddp_procs/compression.h"
 #include "ddp_procs/reducer.h"
 
 extern const struct ls_mode ddp_mode;
@@ -43,6 +44,7 @@ typedef struct ddp_options {
     size_t max_batch;       /* samples of a micro-batch on this rank */
     ls_optimizer_options optimizer;
     ddp_reducer_options reducer;
+    ddp_compression compression; /* top-k (topk.h); halves are the reducer's (compress) */
 } ddp_options;
 
 /* Collective. `model` is this rank's, initialised, borrowed until destroy. LS_ERR_INVALID on every rank if the models

@@ -19,7 +19,7 @@ typedef struct ddp_reducer ddp_reducer;
 typedef ls_status (*ddp_reduce_fn)(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                    ls_dtype dtype);
 
-/* Says where each of the buckets begins (bucket.at, reducer_internal.h). */
+/* Says where each of the buckets begins, or how many bytes travel of it (bucket.at, bucket.sent_nbytes, reducer_internal.h). */
 struct bucket;
 typedef ls_status (*ddp_place_fn)(void *context, const ddp_reducer *reducer, struct bucket *buckets, size_t count);
 
@@ -33,7 +33,7 @@ typedef struct ddp_reducer_options {
      * slices (sharded.c). Its bytes count in `phase` */
     ddp_reduce_fn reduce;
     ls_phase phase;
-    ddp_place_fn place; /* NULL: one behind the other; others are for buckets that stay (sharded_gradients.c) */
+    ddp_place_fn place; /* NULL: one behind the other; other places are for buckets that stay (sharded_gradients.c) */
     void *context;      /* of both */
     /* each rank owns one of world_size equal slices of every bucket: gradients are padded for that, as by
      * ls_parameters_widen_slots, and keep their places from the start (buckets are cut from the order of definition, as with
@@ -75,7 +75,8 @@ size_t ddp_reducer_get_order(const ddp_reducer *reducer, const int64_t **order);
  * numbers that are no order of this model's parameters. Host-blocking. */
 ls_status ddp_reducer_set_order(ddp_reducer *reducer, const int64_t *order, size_t count);
 
-/* Bytes of all buckets as they travel: each gradient padded to its slot, in the type of `compress`. */
+/* Bytes of all buckets as they travel; unless `place` says something else, each gradient padded to its slot, in the type of
+ * `compress`. */
 size_t ddp_reducer_sent_nbytes(const ddp_reducer *reducer);
 
 /* What a trace says of the reducer: the limits that buckets are cut by, and whether they overlap with backward. */

@@ -45,6 +45,7 @@ static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struc
             buckets[b].gradient_nbytes += r->nbytes[*parameter];
             r->bucket_of[*parameter] = b;
         }
+        buckets[b].sent_nbytes = buckets[b].count * ls_dtype_nbytes(r->options.compress);
         status = ls_event_create(&buckets[b].ready, "bucket ready");
         if (status == LS_OK) status = ls_event_create(&buckets[b].reduced, "bucket reduced");
     }
@@ -73,9 +74,9 @@ static ls_status alloc_memory(ddp_reducer *r, const struct bucket *buckets, size
 }
 
 size_t ddp_reducer_sent_nbytes(const ddp_reducer *r) {
-    size_t count = 0;
-    for (size_t b = 0; b < r->bucket_count; b++) count += r->buckets[b].count;
-    return count * ls_dtype_nbytes(r->options.compress);
+    size_t nbytes = 0;
+    for (size_t b = 0; b < r->bucket_count; b++) nbytes += r->buckets[b].sent_nbytes;
+    return nbytes;
 }
 
 /* Where what travels for the floats at `slot` lies. */

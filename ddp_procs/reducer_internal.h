@@ -13,6 +13,7 @@ struct bucket {
     void *half;                            /* what travels in its place, `count` halves; NULL: nothing does */
     size_t count;                          /* floats of `data`: the gradients, each padded to its slot */
     size_t gradient_nbytes;                /* without the padding */
+    size_t sent_nbytes;                    /* as it travels */
     size_t parameter_count, pending_count; /* parameters; those whose gradients are not ready yet */
     ls_event *ready;                       /* on the compute stream: all slots are written */
     ls_event *reduced;                     /* on the comm stream: the average has replaced them */

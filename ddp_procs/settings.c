@@ -10,14 +10,14 @@
 
 _Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
 
-static const char *const shards[] = {"strided", "contiguous", NULL};      /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", "nccl", NULL};      /* the order of ddp_backend */
-static const char *const compressions[] = {"none", "fp16", "bf16", NULL}; /* the order of ls_dtype */
+static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
+static const char *const backends[] = {"auto", "shm", "nccl", NULL}; /* the order of ddp_backend */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 ddp_settings ddp_settings_defaults(void) {
     return (ddp_settings){.train = ls_train_defaults(),
                           .bucket_cap_mb = DDP_DEFAULT_BUCKET_CAP_MB,
+                          .compress = "none",
                           .overlap = true,
                           .prefetch_blocks = 1,
                           .pipeline = 1,
@@ -48,8 +48,10 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "algorithm of the gradients' all-reduce; auto: " LS_ALLREDUCE_AUTO ", or NCCL's own"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
          .limits = LS_ABOVE(0), .help = "size of a gradient bucket (the first: at most 1)"},
-        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &s->compress, .choices = compressions, .kept = "compress",
-         .help = "all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite"},
+        {.kind = LS_OPTION_STRING, .name = "compress", .to.text = &s->compress, .argument = "HOW", .kept = "compress",
+         .help = "fp16, bf16: all-reduce gradients in half precision, which halves the bytes; what a half cannot hold becomes infinite; "
+                 "topk:FRACTION: send that fraction of each gradient, its largest elements, and add what stays behind to the next "
+                 "gradient (topk:FRACTION,nofeedback: drop it)"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "reduce buckets while the backward pass still runs"},
         {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
@@ -125,7 +127,7 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
     if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
         return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
     }
-    return status;
+    return status == LS_OK && !parsed.help ? ddp_compression_parse(&s->compression, s->compress) : status;
 }
 
 static ls_status check_uneven(const ddp_settings *s) {
@@ -170,20 +172,64 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
 /* What speaks of all ranks, and has not been taught a grid. */
 static ls_status check_grid(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
-    const char *other = s->join ? "--join" : s->shard_state > 0 ? "--shard-state" : NULL;
+    const char *other = s->join                       ? "--join"
+                        : s->shard_state > 0          ? "--shard-state"
+                        : s->compression.fraction > 0 ? "--compress topk"
+                                                      : NULL;
     if (other) return ls_fail(LS_ERR_USAGE, "%s does not go with --pipeline", other);
     return ls_fail(LS_ERR_UNSUPPORTED, "--pipeline %d: there are no stages yet", s->pipeline);
+}
+
+/* Errors are kept from step to step (topk.c). */
+static ls_status check_top_k(const ddp_settings *s) {
+    if (s->compression.fraction == 0) return LS_OK;
+    if (s->shard_state > 0)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--compress %s does not go with --shard-state, under which ranks have sums of their slices, not of all "
+            "elements",
+            s->compress);
+    if (!s->compression.feedback) return LS_OK;
+    if (s->train.precision == LS_FP16)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--compress %s does not go with --precision fp16: what has not been sent would be in the unit of an "
+            "earlier loss scale, or infinite; --precision bf16 has no loss scale, topk:FRACTION,nofeedback keeps "
+            "nothing",
+            s->compress);
+    if (s->find_unused)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--find-unused does not go with --compress %s: what is sent late of a parameter that no rank has "
+            "used would be lost; topk:FRACTION,nofeedback sends nothing late",
+            s->compress);
+    return LS_OK;
 }
 
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
     if (status == LS_OK) status = check_shards(s);
-    return status == LS_OK ? check_grid(s) : status;
+    if (status == LS_OK) status = check_grid(s);
+    return status == LS_OK ? check_top_k(s) : status;
+}
+
+static void note_idle_compression(const ddp_settings *s, int world_size) {
+    const ddp_compression *c = &s->compression;
+    if (c->half != LS_FP32 && world_size == 1)
+        ls_note("--compress %s only rounds the gradients: with one rank nothing travels", s->compress);
+    if (c->fraction > 0 && world_size == 1)
+        ls_note("--compress %s only leaves out gradients: with one rank nothing travels", s->compress);
+    if (c->fraction * world_size >= 1 && world_size > 1)
+        ls_note("--compress %s saves no bytes with %d ranks: their lists take as many as an all-reduce, or more, from "
+                "1/%d of "
+                "the elements on",
+                s->compress, world_size, world_size);
+    if (c->fraction > 0 && s->allreduce > 0)
+        ls_note("--allreduce has no effect: with --compress topk lists are gathered, and added in the ranks' order");
 }
 
 void ddp_settings_note_idle(const ddp_settings *s, int world_size) {
-    if (s->compress != LS_FP32 && world_size == 1)
-        ls_note("--compress %s only rounds the gradients: with one rank nothing travels", compressions[s->compress]);
+    note_idle_compression(s, world_size);
     if (s->schedule != ddp_settings_defaults().schedule && s->pipeline == 1)
         ls_note("--schedule has no effect: without --pipeline there is one stage, which runs each micro-batch in turn");
     if (s->allreduce > 0 && s->shard_state > 0)

@@ -5,6 +5,7 @@
 #include "common/comm/mesh.h"
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
+#include "ddp_procs/compression.h"
 #include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
@@ -17,7 +18,8 @@ typedef struct ddp_settings {
     int shard, backend, allreduce;
     const char *algorithms[DDP_MAX_ALGORITHMS + 1];
     double bucket_cap_mb;
-    int compress; /* ls_dtype of what gradients travel as; LS_FP32: of what they are */
+    const char *compress;
+    ddp_compression compression; /* what `compress` says, behind the parse */
     bool overlap, find_unused;
     int prefetch_blocks;           /* of --shard-state 3 */
     int shard_state;               /* the stage of ZeRO; 0: every rank has all */

@@ -192,6 +192,7 @@ const struct ls_mode ddp_zero1_mode = {
     .graph_obstacle = ddp_graph_obstacle,
     .count_bytes = count_bytes,
     .describe = ddp_describe,
+    .gathered = "parameters",
 };
 
 const struct ls_mode ddp_zero2_mode = {
@@ -204,6 +205,7 @@ const struct ls_mode ddp_zero2_mode = {
     .graph_obstacle = ddp_graph_obstacle,
     .count_bytes = count_bytes,
     .describe = ddp_describe,
+    .gathered = "parameters",
 };
 
 /* Which units are still there is the host's knowledge, and not the same in each step. */
@@ -222,6 +224,7 @@ const struct ls_mode ddp_zero3_mode = {
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,
     .describe = ddp_describe,
+    .gathered = "parameters",
     .find_nonfinite = ddp_units_find_nonfinite,
 };
 

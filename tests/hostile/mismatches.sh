@@ -49,7 +49,7 @@ shard||contiguous
 backend||shm
 allreduce||direct ring halving-doubling tree naive
 bucket-cap-mb||1 0.01 24.999
-compress||fp16 bf16
+compress||fp16 bf16 topk:0.1 topk:0.1,nofeedback
 no-overlap||-
 find-unused||-
 debug-ranks||-

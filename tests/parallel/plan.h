@@ -10,7 +10,7 @@
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_ZERO1, MODE_ZERO2, MODE_ZERO3, MODES };
+enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_TOPK, MODE_ZERO1, MODE_ZERO2, MODE_ZERO3, MODES };
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -49,6 +49,8 @@ struct plan {
     bool find_unused, compare_each_step;
     ls_dtype compress;             /* what gradients travel as */
     int prefetch;                  /* ZeRO-3: units that are gathered ahead */
+    double fraction;               /* top-k; 0: 1, with DDP's bits */
+    bool forgets;                  /* top-k without feedback */
     ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
     const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };

@@ -6,6 +6,7 @@
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/sharded.h"
+#include "ddp_procs/topk.h"
 #include "dp_threads/data_parallel.h"
 #include "tests/checkpoint/stored.h"
 #include "tests/parallel/plan.h"
@@ -96,6 +97,13 @@ static ls_status open_ddp(struct session *s, const struct plan *plan, ls_comm *c
     return ddp_create(&s->parallel, s->model, &options);
 }
 
+static ls_status open_topk(struct session *s, const struct plan *plan, ls_comm *comm) {
+    ddp_options options = options_of(plan, comm);
+    double fraction = plan->fraction > 0 ? plan->fraction : 1;
+    options.compression = (ddp_compression){LS_FP32, fraction, !plan->forgets};
+    return ddp_create_topk(&s->parallel, s->model, &options);
+}
+
 static ls_status open_zero1(struct session *s, const struct plan *plan, ls_comm *comm) {
     const ddp_options options = options_of(plan, comm);
     return ddp_create_zero1(&s->parallel, s->model, &options);
@@ -117,6 +125,7 @@ const struct plan_mode plan_modes[MODES] = {
     [MODE_SINGLE] = {&ls_single_mode, open_single},
     [MODE_DP] = {&dp_mode, open_dp},
     [MODE_DDP] = {&ddp_mode, open_ddp},
+    [MODE_TOPK] = {&ddp_topk_mode, open_topk},
     [MODE_ZERO1] = {&ddp_zero1_mode, open_zero1},
     [MODE_ZERO2] = {&ddp_zero2_mode, open_zero2},
     [MODE_ZERO3] = {&ddp_zero3_mode, open_zero3},

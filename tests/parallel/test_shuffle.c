@@ -69,7 +69,7 @@ static void expect_modes_agree(const struct plan *model, int seeds) {
     plan.allreduce = "direct";
     plan.no_overlap = true;
     expect_right_in_every_order(plan, seeds, expected);
-    for (int mode = MODE_ZERO1; mode < MODES; mode++) {
+    for (int mode = MODE_TOPK; mode < MODES; mode++) {
         plan = make(*model, (enum mode)mode);
         plan.prefetch = 1;
         expect_right_in_every_order(plan, mode == MODE_ZERO3 ? (seeds + 4) / 5 : seeds, expected);
@@ -131,6 +131,20 @@ TEST(distributed_needs_each_wait) {
      * done */
     static const char *const of_buffers[] = {"buffers arrived", NULL};
     expect_red_without(&small_convnet, MODE_DDP, of_buffers);
+}
+
+/* Errors and lists are used again in the next step, of which every bit counts. */
+TEST(top_k_needs_each_wait) {
+    static const char *const names[] = {"bucket ready", "bucket reduced", NULL};
+    struct plan plan = mlp;
+    plan.fraction = 0.05;
+    expect_red_without(&plan, MODE_TOPK, names);
+    plan = make(plan, MODE_TOPK);
+    struct outcome *expected = expected_of(plan);
+    expect_right_in_every_order(plan, SEEDS, expected);
+    plan.no_overlap = true;
+    expect_right_in_every_order(plan, SEEDS, expected);
+    release(expected);
 }
 
 TEST(shards_need_each_wait) {

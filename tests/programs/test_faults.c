@@ -87,6 +87,7 @@ TEST_IN(programs, test_a_rank_is_killed) {
 }
 
 TEST_IN(programs, test_an_owner_of_shards_is_killed) {
+    kill_one(3, 1, "threads", "mlp", "--compress topk:0.1");
     kill_one(2, 1, "threads", "deep", "--shard-state 1");
     kill_one(3, 0, "inline", "mlp", "--shard-state 2 --clip-norm 1");
     kill_one(3, 2, "threads", "mlp", "--shard-state 2 --bucket-cap-mb 0.1");

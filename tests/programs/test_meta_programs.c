@@ -114,6 +114,7 @@ TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
         "dp_train --devices 3 --output-device 2 --clip-norm 1 --optimizer sgd --momentum 0.9",
         "dp_train --single",
         "ddp_train --spawn 2 --model convnet --sync-bn --accumulate 2 --compress fp16",
+        "ddp_train --spawn 2 --model convnet --compress topk:0.05 --accumulate 2 --bucket-cap-mb 0.02",
         "ddp_train --spawn 2 --model convnet --shard-state 1 --sync-bn --clip-norm 1",
         "ddp_train --spawn 2 --model convnet --shard-state 2 --accumulate 2 --bucket-cap-mb 0.02",
         "ddp_train --spawn 2 --model convnet --shard-state 3 --precision bf16 --checkpoint-activations 1",

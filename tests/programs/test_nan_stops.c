@@ -25,6 +25,7 @@ static const struct mode modes[] = {
     {"dp_train --devices 2 --offload optimizer", 1, false},
     {"ddp_train", 1, false},
     {"ddp_train --spawn 2", 2, true},
+    {"ddp_train --spawn 2 --compress topk:0.1", 2, true},
     {"ddp_train --spawn 2 --shard-state 2", 2, true},
     {"ddp_train --spawn 2 --shard-state 3", 2, true},
     {"ddprun --nproc-per-node 2 ddp_train", 2, true},

@@ -132,6 +132,9 @@ TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("dp_train --device-ids 0,2,4,7 --batch-size 9", false); /* pieces of 3 3 3 0 */
     expect_announced_bytes("ddp_train --spawn 2 --model convnet --batch-size 8", true);
     expect_announced_bytes("ddp_train --spawn 2 --compress fp16", true);
+    expect_announced_bytes("ddp_train --spawn 2 --compress topk:0.02", true);
+    expect_announced_bytes(
+        "ddp_train --spawn 3 --batch-size 30 --accumulate 2 --model convnet --compress topk:0.1,nofeedback", true);
     expect_announced_bytes("dp_train --single --offload optimizer", false);
     expect_announced_bytes("dp_train --devices 2 --offload optimizer", false);
     expect_announced_bytes("ddp_train --spawn 2 --offload optimizer", true);
@@ -209,6 +212,12 @@ TEST_IN(programs, options_without_effect_are_noted_once) {
     expect_run("ddp_train --steps 1 --no-evaluate --compress bf16");
     expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing travels");
     assert_int_equal(count_lines(p.err_text), 1);
+    expect_run("ddp_train --spawn 4 --steps 1 --no-evaluate --compress topk:0.25 --allreduce ring");
+    expect_said(p.err_text, "--compress topk:0.25 saves no bytes with 4 ranks: ");
+    expect_said(p.err_text, "--allreduce has no effect: with --compress topk lists are gathered");
+    assert_int_equal(count_lines(p.err_text), 2);
+    expect_run("ddp_train --spawn 4 --steps 1 --no-evaluate --compress topk:0.24");
+    assert_string_equal(p.err_text, "");
     expect_run(
         "dp_train --single --steps 4 --no-evaluate --precision fp16 --init-scale 4 --growth-interval 3 --lr-schedule "
         "cosine --lr-min 1e-4 --accumulate 64");

@@ -73,6 +73,30 @@ TEST_IN(programs, test_ddp) {
     expect_same_run("ddp_train --spawn 2 --precision bf16 --accumulate 2 --clip-norm 1 " SMALL, 7, 4);
 }
 
+/* What each rank has not sent is in the file, as a row of its own; where it is not, or of another number of ranks, none has
+ * anything unsent. */
+TEST_IN(programs, test_top_k) {
+    static program p;
+    static const char *const line = "ddp_train --spawn 3 --compress topk:0.02 --optimizer sgd --momentum 0.9 " SMALL;
+    static const char *const others[] = {"--spawn 2", "--compress topk:0.02,nofeedback", "--compress none"};
+    expect_same_run(line, 7, 1);
+    expect_same_run("ddp_train --spawn 2 --compress topk:0.05 --model convnet --batch-size 12 --no-evaluate", 4, 2);
+    expect_same_run("ddp_train --spawn 2 --compress topk:0.05,nofeedback --precision fp16 " SMALL, 7, 4);
+    run(&p, line, 3, "half", "--quiet");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char resume[300];
+        snprintf(resume, sizeof resume, "%s --resume %s", others[i], scratch_path("half"));
+        run(&p, line, 5, "rest", resume);
+        assert_true((i == 0) == (strstr(p.err_text, "this run begins with nothing unsent") != NULL));
+    }
+    run(&p, "ddp_train --spawn 3 " SMALL "--optimizer sgd --momentum 0.9", 3, "half", "--quiet");
+    char resume[300];
+    snprintf(resume, sizeof resume, "--resume %s", scratch_path("half"));
+    run(&p, line, 5, "rest", resume);
+    assert_non_null(
+        strstr(p.err_text, "does not have what each of 3 ranks had not sent: this run begins with nothing"));
+}
+
 /* Of any stage, by any other: the bits of one run, and one file, whoever has written it. */
 TEST_IN(programs, test_shards) {
     static const char *const line = "ddp_train --spawn 3 --bucket-cap-mb 0.01 " SMALL;

@@ -60,6 +60,8 @@ TEST_IN(programs, test_what_matters) {
         {2, "--precision bf16", "--shard contiguous", true},
         {2, "--accumulate 2", "--shard contiguous", false},
         {2, "", "--shard contiguous --compress bf16", false},
+        {2, "", "--shard contiguous --compress topk:0.5", false},
+        {4, "", "--shard contiguous --compress topk:1 --allreduce ring", true}, /* all of them, in rank order */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_row(&rows[i]);
 }

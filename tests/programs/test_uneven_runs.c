@@ -66,6 +66,14 @@ TEST_IN(programs, test_with_join_it_trains) {
     }
 }
 
+/* A rank without samples goes on sending what it has not sent. */
+TEST_IN(programs, test_join_with_top_k) {
+    double losses[LOSSES_MAX] = {0};
+    char line[400];
+    snprintf(line, sizeof line, "%s --join --epochs 2 --debug-ranks --compress topk:0.05", uneven);
+    assert_int_equal(losses_of(line, losses), 6);
+}
+
 /* A rank without samples updates its shards, and sends them. */
 TEST_IN(programs, test_join_with_shards) {
     double whole[LOSSES_MAX] = {0}, losses[LOSSES_MAX] = {0};

@@ -56,6 +56,9 @@ struct ls_plan {
     double spread;
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
     double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
+    double
+        top_k; /* DDP: the part of each gradient's elements that travels, as lists (ddp_procs/topk.h); 0: all, as they are */
+    bool feedback; /* with top_k: what has not travelled is kept, and added to the next gradient */
     /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy
      * to the bucket and back. 0: ours, whose gradients lie in the buckets */
     double tensor_us;

@@ -31,6 +31,8 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-overs, copies and their launches */
     of_device *= o->micro_batches;
     if (o->mode == LS_PLAN_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
+    if (o->mode == LS_PLAN_DDP && o->top_k > 0)
+        of_device += 8.0 * w->parameter_count; /* launches and kernels of four */
     if (o->mode == LS_PLAN_DDP && o->devices > 1) {
         of_device += 4 * buckets; /* launch and kernel of the division, launch and task of the all-reduce */
         if (o->collectives == LS_PLAN_BY_MESSAGES)
@@ -66,6 +68,9 @@ static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     if (o->shard_state > 1 && !o->overlap)
         return ls_fail(LS_ERR_INVALID,
                        "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
+                       o->shard_state);
+    if (o->top_k > 0 && o->shard_state > 0)
+        return ls_fail(LS_ERR_INVALID, "ZeRO-%d adds up slices of all elements, and top-k sends a part of them",
                        o->shard_state);
     if (o->shard_state == 3 && w->layer_count == 0)
         return ls_fail(LS_ERR_INVALID,

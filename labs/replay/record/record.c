@@ -13,6 +13,7 @@
 #include "common/trace/resolve.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/sharded.h"
+#include "ddp_procs/topk.h"
 #include "dp_threads/data_parallel.h"
 #include "labs/replay/engine/recost.h"
 #include "labs/replay/record/describe.h"
@@ -54,8 +55,9 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
                            .reducer = {.bucket_cap_mb = (double)o->bucket_bytes / MIB,
                                        .first_bucket_mb = (double)o->first_bucket_bytes / MIB,
                                        .overlap = o->overlap,
-                                       .compress = o->gradient_element_bytes < sizeof(float) ? LS_FP16 : LS_FP32}};
-    return creates[o->shard_state](out, s->model, &options);
+                                       .compress = o->gradient_element_bytes < sizeof(float) ? LS_FP16 : LS_FP32},
+                           .compression = {LS_FP32, o->top_k, o->feedback}};
+    return o->top_k > 0 ? ddp_create_topk(out, s->model, &options) : creates[o->shard_state](out, s->model, &options);
 }
 
 const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, create_single},
@@ -78,6 +80,8 @@ static ls_status join_ranks(struct record_scene *s) {
     int ranks = s->options->devices;
     if (s->options->shard_state > 0 && ranks > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
+    if (s->options->top_k > 0 && ranks > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_INVALID, "lists of at most %d ranks are added up, not of %d", LS_COMM_MAX_RANKS, ranks);
     ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
                              .timeout_s = TIMEOUT_S,
                              .group = "all devices"};

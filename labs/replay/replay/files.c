@@ -130,7 +130,8 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     cJSON_AddStringToObject(object, "scaling", settings->per_device_batch > 0 ? "weak" : "strong");
     bench_add_number(object, "steps", settings->steps);
     cJSON_AddBoolToObject(object, "overlap", settings->overlap);
-    cJSON_AddBoolToObject(object, "compress", settings->compress);
+    cJSON_AddBoolToObject(object, "compress", settings->compression.half != LS_FP32);
+    bench_add_number(object, "top_k", settings->compression.fraction);
     cJSON_AddBoolToObject(object, "vary", settings->vary);
     bench_add_number(object, "micro_batches", settings->accumulate);
     const char *every = settings->checkpoint_activations;

@@ -17,6 +17,7 @@
 #include "common/base/options.h"
 #include "common/device/device.h"
 #include "common/seam/phase.h"
+#include "ddp_procs/compression.h"
 #include "labs/bench/shared/columns.h"
 #include "labs/bench/shared/output.h"
 #include "labs/replay/engine/account.h"
@@ -38,7 +39,8 @@ typedef struct replay_settings {
     int every;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
     int cap_count;
-    bool overlap, compress, vary, sync_bn, join, graph;
+    bool overlap, vary, sync_bn, join, graph;
+    ddp_compression compression; /* of gradients */
     double spread_percent;
     ls_plan_collectives collectives;
     ls_pattern pattern;

@@ -26,7 +26,9 @@ struct ls_plan replay_options(const replay_settings *settings, const replay_inpu
     options.spread = settings->spread_percent / 100;
     options.collectives = settings->collectives;
     options.pattern = settings->pattern;
-    if (settings->compress) options.gradient_element_bytes = 2;
+    if (settings->compression.half != LS_FP32) options.gradient_element_bytes = 2;
+    options.top_k = settings->compression.fraction;
+    options.feedback = settings->compression.feedback;
     if (row->mode == LS_PLAN_DDP) {
         options.bucket_bytes = (uint64_t)fmax(1, row->cap_mb * MIB);
         if (options.first_bucket_bytes > options.bucket_bytes) options.first_bucket_bytes = options.bucket_bytes;

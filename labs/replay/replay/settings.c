@@ -9,8 +9,7 @@
 #include "labs/replay/replay/replay.h"
 
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL}; /* the order of ls_dtype */
-static const char *const compressions[] = {"none", "fp16", "bf16", NULL};
-static const char *const collectives[] = {"cost", "messages", NULL}; /* of ls_plan_collectives */
+static const char *const collectives[] = {"cost", "messages", NULL};    /* of ls_plan_collectives */
 static const char *const patterns[] = {"ring",   "server", "tree", "halving-doubling",
                                        "direct", NULL}; /* of ls_pattern */
 static const char *const replications[] = {"copies", "collectives", "both", NULL};
@@ -22,8 +21,8 @@ enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 23 };
 static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
 struct choices {
-    int mode, precision, compress, collectives, pattern, replicate;
-    const char *caps;
+    int mode, precision, collectives, pattern, replicate;
+    const char *caps, *compress;
 };
 
 /* clang-format off */
@@ -103,8 +102,9 @@ static size_t add_where(ls_option *rows, replay_settings *s, struct choices *cho
          .help = "DDP: size of a gradient bucket (the first: at most 1); each gives a row"},
         {.kind = LS_OPTION_SWITCH, .name = "overlap", .to.flag = &s->overlap,
          .help = "DDP: reduce buckets while backward goes on"},
-        {.kind = LS_OPTION_CHOICE, .name = "compress", .to.number = &choices->compress, .choices = compressions,
-         .help = "DDP: all-reduce gradients in half precision"},
+        {.kind = LS_OPTION_STRING, .name = "compress", .to.text = &choices->compress, .argument = "HOW",
+         .help = "DDP: fp16, bf16: all-reduce gradients in half precision; topk:FRACTION: send that fraction of each, the largest "
+                 "elements, and keep the rest for the next step; topk:FRACTION,nofeedback: drop the rest"},
         {.kind = LS_OPTION_CHOICE, .name = "collectives", .to.number = &choices->collectives, .choices = collectives,
          .help = "how they are timed: by the node's table or formula, or message by message over its links"},
         {.kind = LS_OPTION_CHOICE, .name = "algorithm", .to.number = &choices->pattern, .choices = patterns,
@@ -173,13 +173,15 @@ static ls_status check(const replay_settings *s) {
         return ls_fail(LS_ERR_USAGE, "--timeline is of one --mode: dp, ddp or single");
     if (s->shard_state < 3 && s->prefetch_blocks != 1)
         return ls_fail(LS_ERR_USAGE, "--prefetch-blocks says what --shard-state 3 gathers ahead, which it needs");
+    if (s->shard_state > 0 && s->compression.fraction > 0)
+        return ls_fail(LS_ERR_USAGE, "--compress topk does not go with --shard-state");
     if (s->host_lock_us < 0 && s->host_lock_us != -1)
         return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
     return LS_OK;
 }
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
-    struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25"};
+    struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25", .compress = "none"};
     *settings = (replay_settings){.overlap = true, .prefetch_blocks = 1, .host_lock_us = -1};
     for (int mode = 0; mode < BOTH; mode++) modes[mode] = record_modes[mode].mode->option;
     ls_status status = parse(settings, &choices, argc, argv, help);
@@ -192,10 +194,10 @@ ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *h
     settings->pattern = (ls_pattern)choices.pattern;
     settings->by_copies = choices.replicate == 0 || choices.replicate == 2;
     settings->by_collectives = choices.replicate >= 1;
-    settings->compress = choices.compress > 0;
     settings->as_recorded = settings->as_recorded || (settings->trace && !settings->node);
     bench_sort_numbers(&settings->n);
     status = parse_caps(settings, choices.caps);
+    if (status == LS_OK) status = ddp_compression_parse(&settings->compression, choices.compress);
     if (status == LS_OK) status = ls_parse_every(settings->checkpoint_activations, &settings->every);
     return status == LS_OK ? check(settings) : status;
 }

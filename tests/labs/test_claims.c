@@ -76,11 +76,12 @@ static void write_fakes(void) {
 }
 
 TEST_IN(programs, test_the_real_figures) {
-    claims(build_folder(), "gradients replicas replays", 0);
+    claims(build_folder(), "gradients replicas replays entries", 0);
     expect_verdict("DP broadcasts gradients", "refuted    measured  0 bytes of them, 814144 of parameters");
     expect_verdict("DP: all replicas", "refuted    counted   one on GPU 1: 5.5 GiB; peaks 38.6 and 11.0");
     expect_verdict("of ResNet-50", "confirmed  replayed  4.2 %");
     expect_verdict("AMP", "refuted    replayed  ResNet-50 on 8 V100: 3.35 times");
+    expect_verdict("top-k: compressed / mask", "refuted    computed  0 / 0, NaN, in 99 places of 100");
     assert_int_equal(scratch_file_count(), 0);
 }
 

@@ -3,7 +3,7 @@
 #
 # A claim is a range that our figure must lie in, or several. Nothing here knows a verdict: `holds` compares what the programs have just
 # printed. A figure that is missing or is no number is an error, not a verdict. Ten seconds or so on two cores.
-# usage: labs/bench/claims/claims.sh BUILD_FOLDER [PART...]      (gradients replicas speedups replays rates; all of them)
+# usage: labs/bench/claims/claims.sh BUILD_FOLDER [PART...]      (gradients replicas speedups replays rates entries; all of them)
 # Exit status: 0 every claim was judged, whatever came out; 1 a program failed, or its figures were not found.
 set -u
 export LC_ALL=C
@@ -11,9 +11,9 @@ export LC_ALL=C
 [ "${LS_STOPPABLE:-}" = "$0" ] || LS_STOPPABLE=$0 exec "$(dirname "$0")/../shared/stoppable.sh" "$0" "$@"
 build=$1
 shift
-[ $# -gt 0 ] || set -- gradients replicas speedups replays rates
+[ $# -gt 0 ] || set -- gradients replicas speedups replays rates entries
 for part; do
-    case $part in gradients | replicas | speedups | replays | rates) ;; *) echo "claims: there is no part '$part'" >&2; exit 2 ;; esac
+    case $part in gradients | replicas | speedups | replays | rates | entries) ;; *) echo "claims: there is no part '$part'" >&2; exit 2 ;; esac
 done
 fail() { echo "claims: $*" >&2; exit 1; }
 for program in dp_train replay tables; do [ -x "$build/$program" ] || fail "there is no $build/$program; run make first"; done
@@ -148,6 +148,22 @@ claim_rates() {
         "$low" "$linear" "$high" "$high" "$kept" 1e18
 }
 
+# --- top-k compression ---
+
+# The notes' two functions on 100 gradients, of which 1 % is sent: compressed = gradient x mask, the mask 1 where |gradient| reaches the k-th
+# largest and 0 elsewhere; and back: compressed / mask. Prints of how many elements neither is anything but 0.
+zero_over_zero() {
+    awk 'BEGIN {
+        for (i = 1; i <= 100; i++) { g[i] = sin(i) / (1 + i % 7); size = g[i] < 0 ? -g[i] : g[i]; if (size > largest) largest = size }
+        for (i = 1; i <= 100; i++) { size = g[i] < 0 ? -g[i] : g[i]; mask = size >= largest; lost += mask == 0 && g[i] * mask == 0 }
+        print lost }'
+}
+
+claim_entries() {
+    lost=$(zero_over_zero)
+    judge "top-k: compressed / mask is the gradient again" computed "0 / 0, NaN, in $lost places of 100" h 0 "$lost" 0
+}
+
 printf '%-52s %-9s  %-8s  %-46s %s\n' 'the notes claim' 'it is' 'how' 'our figure' 'by'
 for part; do "claim_$part" || exit 1; done
 cat <<END
@@ -158,6 +174,7 @@ cat <<END
 [d] build/replay --node dgx1-v100 --workload resnet50 --mode ddp --batch 256 --n 8 --precision fp32    [e] with fp16
 [f] build/dp_train --devices 4 --batch-size 256 --optimizer sgd --lr 0.05 --epochs 10    [g] with --lr-scale linear
     median final loss of $(echo "$seeds" | wc -w) seeds each; before: one device with a batch of 64, all seeds
-measured on this machine; computed from the notes' own times; counted on devices that compute nothing; replayed on a
+[h] the notes' own functions, k = 1 of 100; ours: build/ddp_train --spawn 2 --compress topk:0.01    (ddp_procs/topk.c)
+measured on this machine; computed from the notes' own times, or by their formula; counted on devices that compute nothing; replayed on a
 model of a machine, the same everywhere
 END

@@ -175,6 +175,11 @@ __global__ void sum_naive(float *y, const ls_entry *lists, size_t list_count, si
     y[i] = sum;
 }
 
+__global__ void clear(float *y, size_t count) {
+    size_t i = global_thread();
+    if (i < count) y[i] = 0;
+}
+
 __global__ void add_list(float *y, const ls_entry *list, size_t k) {
     size_t j = global_thread();
     if (j < k) y[list[j].index] += list[j].value;
@@ -218,8 +223,7 @@ ls_status ls_cuda_naive_sum_entries(const ls_sum_entries_arguments *a, const ls_
 }
 
 ls_status ls_cuda_sum_entries(const ls_sum_entries_arguments *a, const ls_cuda_lane *lane) {
-    const ls_fill_arguments clear = {a->y, 0, a->count};
-    ls_status status = ls_cuda_fill(&clear, lane);
+    ls_status status = launch_each(lane, "sum_entries", a->count, clear, a->y, a->count);
     for (size_t l = 0; status == LS_OK && l < a->list_count; l++)
         status = launch_each(lane, "sum_entries", a->k, add_list, a->y, a->lists + l * a->stride, a->k);
     return status;

@@ -25,7 +25,7 @@ void problem_fill_entries(struct problem *p, size_t n) {
 }
 
 void problem_sum_entries(struct problem *p, size_t n) {
-    size_t lists = n % 4, stride = n / 2 + n % 3;
+    size_t lists = 1 + n % 4, stride = n / 2 + n % 3;
     float *y = problem_floats(p, n, 1);
     p->op.arguments.sum_entries =
         (struct ls_sum_entries_arguments){y, make_lists(lists, stride, n / 2), lists, stride, n / 2, n};

@@ -24,7 +24,7 @@
 #include "common/base/log.h"
 #include "ddp_procs/topk_internal.h"
 
-/* A decimal fraction may be a bit less as a double: 0.29 of 100 is 29. */
+/* So many decimals are a bit less as a double: 0.29 of 100 is 29. */
 size_t ddp_topk_count(size_t count, double fraction) {
     size_t k = (size_t)((double)count * fraction * (1 + 4 * DBL_EPSILON));
     return k < 1 ? 1 : k < count ? k : count;
@@ -32,7 +32,8 @@ size_t ddp_topk_count(size_t count, double fraction) {
 
 /* --- the step ------------------------------------------------------------------------------------------------------ */
 
-/* What this rank sends of parameter p. The rest is its error from now on. */
+/* What this rank sends of parameter p, to `entries`: the t->counts[p] largest elements of its gradient and its error
+ * together. What is not sent is its error from now on, unless there is none (t->errors NULL: no feedback). */
 static void choose_entries(const struct topk *t, ls_stream *stream, size_t p, struct ls_entry *entries) {
     const struct ls_tensor *tensor = ls_model_parameter(t->ddp.base.model, p);
     float *from = tensor->gradient;
@@ -51,7 +52,9 @@ static void sum_lists(const struct topk *t, ls_stream *stream, size_t p, const s
     ls_sum_entries(stream, tensor->gradient, lists, (size_t)t->ddp.base.data_size, stride, t->counts[p], tensor->count);
 }
 
-/* For the reducer: the mean of a full bucket's gradients, of which each rank has sent its largest elements. */
+/* For the reducer, which counts the bytes (bucket.sent_nbytes: those of all ranks' lists): the gradients of a full bucket
+ * become the sums of all ranks' lists. A list has the entries of the bucket's parameters, in the parameters' order; those of
+ * all ranks go to t->lists, rank after rank. All on `stream`, in phase GATHER. Where each gradient lies its tensor says. */
 static ls_status reduce_bucket(void *context, size_t bucket, ls_stream *stream, void *values, size_t count,
                                ls_dtype dtype) {
     const struct topk *t = context;

@@ -13,15 +13,21 @@ static ddp_schedule begin(probe *p, ddp_schedule_kind kind, int stages, int micr
     return (ddp_schedule){kind, stages, micro_batches};
 }
 
+/* Never NULL. */
+static void *room(probe *p, size_t count, size_t nbytes) {
+    void *memory = calloc(count, nbytes);
+    if (memory) return memory;
+    probe_must(p, "memory", LS_ERR_NO_MEMORY);
+    exit(1);
+}
+
 /* The lists of all stages, each with exactly its room, so that what is written beside it is noticed; and filled with what no
  * list has. */
 static struct ddp_instruction **open_lists(probe *p, const ddp_schedule *schedule) {
     const size_t count = 2 * (size_t)schedule->micro_batches;
-    struct ddp_instruction **lists = malloc((size_t)schedule->stages * sizeof *lists);
-    probe_must(p, "memory", lists ? LS_OK : LS_ERR_NO_MEMORY);
+    struct ddp_instruction **lists = room(p, (size_t)schedule->stages, sizeof *lists);
     for (int s = 0; s < schedule->stages; s++) {
-        lists[s] = malloc(count * sizeof **lists);
-        probe_must(p, "memory", lists[s] ? LS_OK : LS_ERR_NO_MEMORY);
+        lists[s] = room(p, count, sizeof **lists);
         for (size_t i = 0; i < count; i++) lists[s][i] = (struct ddp_instruction){false, -7, -7, -7, -7, false, false};
         ddp_schedule_list(schedule, s, lists[s]);
     }
@@ -71,8 +77,7 @@ static void in_flight(probe *p) {
 static void see_order(probe *p, const ddp_schedule *schedule) {
     struct ddp_instruction **lists = open_lists(p, schedule);
     const int count = 2 * schedule->micro_batches;
-    int64_t *numbers = malloc((size_t)count * sizeof *numbers);
-    probe_must(p, "memory", numbers ? LS_OK : LS_ERR_NO_MEMORY);
+    int64_t *numbers = room(p, (size_t)count, sizeof *numbers);
     for (int s = 0; s < schedule->stages; s++) {
         char text[2 * MOST_TOLD * 14] = "";
         size_t at = 0;
@@ -147,9 +152,8 @@ static void links(probe *p) { for_all(p, see_links); }
  * it, and that backward finds its own. The first mistake is told. */
 static void see_slots_of(probe *p, const ddp_schedule *schedule, int s, const struct ddp_instruction *list) {
     const int slots = ddp_schedule_in_flight(schedule, s), count = 2 * schedule->micro_batches;
-    int *holds = malloc((size_t)(slots > 0 ? slots : 1) * sizeof *holds);
+    int *holds = room(p, slots > 0 ? (size_t)slots : 1, sizeof *holds);
     char text[160] = "a slot of its own for each micro-batch in flight";
-    probe_must(p, "memory", holds ? LS_OK : LS_ERR_NO_MEMORY);
     for (int k = 0; k < slots; k++) holds[k] = -1;
     for (int i = 0; i < count; i++) {
         const struct ddp_instruction *x = &list[i];
@@ -201,10 +205,9 @@ static ddp_simulated simulate(probe *p, const ddp_schedule *schedule, int link_h
                               const double *backward) {
     struct ddp_instruction **lists = open_lists(p, schedule);
     const size_t count = 2 * (size_t)schedule->micro_batches;
-    struct ddp_instruction *all = malloc((size_t)schedule->stages * count * sizeof *all);
+    struct ddp_instruction *all = room(p, (size_t)schedule->stages * count, sizeof *all);
     struct ddp_simulation how = {schedule, forward, backward, link_holds};
     ddp_simulated simulated;
-    probe_must(p, "memory", all ? LS_OK : LS_ERR_NO_MEMORY);
     for (int s = 0; s < schedule->stages; s++) memcpy(all + (size_t)s * count, lists[s], count * sizeof *all);
     probe_must(p, "the simulation", ddp_simulate(&simulated, all, &how));
     free(all);

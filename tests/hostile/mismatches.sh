@@ -39,8 +39,8 @@ precision||fp16 bf16
 init-scale|--precision=fp16|1024 65537
 growth-interval|--precision=fp16|1 1999
 evaluate||-
-generate|--model=gpt:1,1,8,8|3 20
-temperature|--model=gpt:1,1,8,8 --generate=3|0.5 1.0001
+generate|--data=sums:1 --model=gpt:1,1,8,8|3 20
+temperature|--data=sums:1 --model=gpt:1,1,8,8 --generate=3|0.5 1.0001
 host-lock||1 50
 trace||trace
 trace-steps|--trace=trace|1 19

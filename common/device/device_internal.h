@@ -68,7 +68,7 @@ struct ls_graph {
     const struct ls_backend *backend;
 };
 
-#define LS_MAX_WATCHERS 4
+#define LS_MAX_WATCHERS 8 /* a grid: groups of the job and of three axes, each of which may have a second one */
 
 struct ls_device {
     /* constant after open */

@@ -117,7 +117,7 @@ static ls_status build(struct session *session, struct settings *s) {
     size_t piece = (max_batch + (size_t)s->choice.count - 1) / (size_t)s->choice.count;
     if (status == LS_OK) status = ls_train_open_text(&s->train, &session->train, &session->test);
     if (status == LS_OK)
-        status = ls_train_open_model(&session->model, &s->train, session->devices[0], piece, false, true);
+        status = ls_train_open_model(&session->model, &s->train, session->devices[0], piece, LS_OPEN_TELL);
     if (status == LS_OK && !session->train)
         status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK) {

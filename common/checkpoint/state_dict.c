@@ -33,8 +33,8 @@ void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor
     for (int d = 0; d < tensor->ndim; d++) added->nbytes *= tensor->shape[d];
 }
 
-/* `part`: what is here of it; NULL: all. */
-static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, const struct ls_part *part) {
+/* `part`: what is here of it, perhaps a copy; NULL: all. */
+static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, const struct ls_part *part, bool is_copy) {
     struct ls_state_tensor tensor = {
         .dtype = LS_SAFETENSOR_F32, .ndim = weight->ndim, .memory = weight->data, .on_device = true};
     if (part) {
@@ -42,6 +42,7 @@ static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, cons
         tensor.is_shared_out = true;
         tensor.first = part->first;
         tensor.held = part->count;
+        tensor.is_copy = is_copy;
     }
     memcpy(tensor.name, weight->name, sizeof weight->name);
     memcpy(tensor.shape, weight->shape, sizeof tensor.shape);
@@ -51,8 +52,9 @@ static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, cons
 void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model) {
     const ls_parameters *all = ls_model_tensors(model);
     if (all->parts) dict->group = all->group;
-    for (size_t p = 0; p < all->count; p++) add_weight(dict, &all->tensors[p], all->parts ? &all->parts[p] : NULL);
-    for (size_t b = 0; b < all->buffer_count; b++) add_weight(dict, ls_model_buffer(model, b), NULL);
+    for (size_t p = 0; p < all->count; p++)
+        add_weight(dict, &all->tensors[p], all->parts ? &all->parts[p] : NULL, all->is_copy && all->is_copy[p]);
+    for (size_t b = 0; b < all->buffer_count; b++) add_weight(dict, ls_model_buffer(model, b), NULL, false);
     for (size_t i = 0; i < ls_model_batchnorm_count(model); i++) {
         struct ls_state_tensor tensor = {
             .dtype = LS_SAFETENSOR_I64, .memory = ls_model_batches_tracked(model, i), .optional = true};
@@ -237,7 +239,7 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 
 static ls_status copy_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                              float *whole, char *room) {
-    const struct ls_part part = {tensor->memory, tensor->first, tensor->held};
+    const struct ls_part part = {tensor->memory, tensor->first, tensor->is_copy ? 0 : tensor->held};
     size_t count = tensor->nbytes / sizeof *whole;
     ls_status status = tensor->is_shared_out ? ls_part_gather(dict->group, stream, &part, whole, count) : LS_OK;
     if (status == LS_OK && room) ls_copy(stream, room, tensor->is_shared_out ? whole : tensor->memory, tensor->nbytes);

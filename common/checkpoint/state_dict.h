@@ -20,6 +20,7 @@ struct ls_state_tensor {
     bool optional;  /* a file may lack it; then the memory stays as it is */
     /* F32 on the device, of which each rank of the dict's group has a part: memory holds elements first .. first + held - 1 */
     bool is_shared_out;
+    bool is_copy; /* of a part that another rank has, too: it is read from a file, and not written to it */
     size_t first, held;
 };
 

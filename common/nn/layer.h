@@ -68,6 +68,8 @@ struct ls_layer_kind {
     size_t (*saved_nbytes)(const ls_layer *layer, ls_dtype dtype, size_t batch);
     /* (optional) Scratch bytes that a pass needs at a batch size on a kind of device. */
     size_t (*workspace_nbytes)(const ls_layer *layer, ls_dtype dtype, ls_device_kind kind, size_t batch);
+    /* (optional) Multiply-adds of a sample's forward pass. NULL: there is no product in it. */
+    double (*products)(const ls_layer *layer);
     /* (optional) Bytes of pass->shared, where batch norm may meet the ranks of a group of that size. */
     size_t (*shared_nbytes)(const ls_layer *layer, int world_size);
 };

@@ -72,6 +72,11 @@ static void linear_init(const ls_layer *layer, ls_generator *g, float *const *pa
         ls_init_kaiming_uniform(layer, g, parameters);
 }
 
+static double weight_products(const ls_layer *layer) { /* each weight once for each position of the output */
+    double positions = (double)ls_shape_count(layer->out) / layer->out.channels;
+    return positions * (double)layer->parameters[0].count;
+}
+
 /* What goes into a GELU. */
 static size_t linear_saved_nbytes(const ls_layer *layer, ls_dtype dtype, size_t batch) {
     return layer->gelu ? rows_of(layer, batch) * (size_t)layer->units * ls_dtype_nbytes(dtype) : 0;
@@ -144,6 +149,7 @@ const struct ls_layer_kind ls_linear = {
     .backward = linear_backward,
     .saved_nbytes = linear_saved_nbytes,
     .workspace_nbytes = linear_workspace_nbytes,
+    .products = weight_products,
 };
 
 /* Its weight is another layer's, which draws it. */
@@ -153,6 +159,7 @@ const struct ls_layer_kind ls_head = {
     .forward = linear_forward,
     .backward = linear_backward,
     .workspace_nbytes = linear_workspace_nbytes,
+    .products = weight_products,
 };
 
 /* --- flatten: a change of shape only ----------------------------------------------------------------------------- */
@@ -247,6 +254,7 @@ const struct ls_layer_kind ls_conv2d = {
     .forward = conv2d_forward,
     .backward = conv2d_backward,
     .workspace_nbytes = conv2d_workspace_nbytes,
+    .products = weight_products,
 };
 
 /* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */

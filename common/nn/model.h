@@ -42,8 +42,8 @@ ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network
 /* Both with activation checkpointing, and perhaps `placed`: without memory for parameters, which an owner places
  * (parameters.h). Of each `every` blocks only the input is kept, and their forward is run once more before
  * their backward (segments.c). Bits and buffers are those without it. LS_EVERY_SQRT: as many blocks as there are segments,
- * about; 0: all activations are kept. */
-#define LS_EVERY_SQRT (-1)
+ * about; 0: all activations are kept. LS_FORWARD_ONLY: of a model that has no backward, as where its blocks are trained
+ * elsewhere: a block at a time, and nothing is kept. */
 ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
                                    ls_dtype precision, int every, bool placed);
 ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
@@ -87,6 +87,10 @@ void ls_model_parameters(const ls_model *model, float **data, size_t *count);
  * an infinity: "the input batch", "parameter fc1.weight" or "the output of conv2"; "" if there is none, which leaves
  * the loss itself. Host-blocking. */
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity);
+
+/* The same in a frame beside the model's own: its input, which the layer before has put out (*in_input: there it is), its
+ * parameters and what its layers have made of the last forward's batch. */
+ls_status ls_model_search_frame(ls_model *model, const ls_frame *frame, char *place, size_t capacity, bool *in_input);
 
 /* The same among the parameters of a block, whose values are there. */
 ls_status ls_model_search_block(ls_model *model, int block, char *place, size_t capacity);

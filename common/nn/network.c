@@ -240,6 +240,16 @@ bool ls_network_block_is_shared(const ls_network *network, int block) {
     return false;
 }
 
+double ls_network_block_cost(const ls_network *network, int block) {
+    double cost = 0;
+    for (size_t l = 0; l < network->layer_count; l++) {
+        const ls_layer *layer = &network->layers[l];
+        if (layer->block != block || layer->is_unread) continue;
+        cost += (double)ls_shape_count(layer->out) + (layer->kind->products ? layer->kind->products(layer) : 0);
+    }
+    return cost;
+}
+
 /* NAME of "<layer>.NAME"; NULL: the text begins otherwise. */
 static const char *suffix_of(const char *text, const ls_layer *layer) {
     size_t length = strlen(layer->name);

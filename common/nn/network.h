@@ -29,7 +29,12 @@ struct ls_blocks {
     int first, end;
 };
 struct ls_blocks ls_network_blocks(const ls_network *network); /* all */
+/* In place of a number of blocks: how a model runs them (model.h). */
+enum { LS_EVERY_SQRT = -1, LS_FORWARD_ONLY = -2 };
 struct ls_shape ls_network_block_input(const ls_network *network, int block);
+/* What a sample's forward pass through a block costs, for whoever gives blocks to devices: its multiply-adds, and one more for
+ * each element that a layer puts out. A backward takes twice as much. */
+double ls_network_block_cost(const ls_network *network, int block);
 /* Whether layers of other blocks read a parameter of this one. */
 bool ls_network_block_is_shared(const ls_network *network, int block);
 /* Whether its input is integers, as tokens are, and no activations. */

@@ -49,6 +49,7 @@ struct search {
     ls_model *model;
     char *place;
     size_t capacity;
+    bool has_values; /* the parameters of the frames are there */
 };
 
 /* A layer's parameters, then what it has made of its input. */
@@ -56,8 +57,7 @@ static ls_status search_layer(const struct search *s, const ls_frame *frame, siz
     const ls_layer *layer = &frame->network->layers[l];
     ls_model *model = s->model;
     ls_status status = LS_OK;
-    /* of values that come and go the last blocks' are there at best */
-    size_t parameters = model->parameters->is_placed ? 0 : layer->parameter_count;
+    size_t parameters = s->has_values ? layer->parameter_count : 0;
     for (size_t p = 0; status == LS_OK && s->place[0] == '\0' && p < parameters; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, layer->parameter_numbers[p]);
         status = search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, s->place,
@@ -69,23 +69,46 @@ static ls_status search_layer(const struct search *s, const ls_frame *frame, siz
                          s->capacity);
 }
 
-static ls_status search_frame(void *context, const ls_frame *frame, bool *done) {
-    const struct search *s = context;
+static ls_status search_input(const struct search *s, const ls_frame *frame) {
+    const ls_network *network = frame->network;
+    ls_dtype dtype = s->model->precision;
+    if (frame->first == 0 && network->input_nbytes > 0) return LS_OK; /* integers are finite */
+    if (frame->first == 0)
+        return search_tensor(s->model, dtype, frame->x, frame->batch * ls_shape_count(network->input),
+                             "the input batch", "", s->place, s->capacity);
+    const ls_layer *before = &network->layers[frame->first - 1];
+    return search_tensor(s->model, dtype, frame->x, frame->batch * ls_shape_count(before->out), "the output of ",
+                         before->name, s->place, s->capacity);
+}
+
+static ls_status search_layers(const struct search *s, const ls_frame *frame) {
     ls_status status = LS_OK;
-    bool is_input = frame->first == 0 && frame->network->input_nbytes == 0; /* integers are finite */
-    if (is_input)
-        status =
-            search_tensor(s->model, s->model->precision, frame->x, frame->batch * ls_shape_count(frame->network->input),
-                          "the input batch", "", s->place, s->capacity);
     for (size_t l = frame->first; status == LS_OK && s->place[0] == '\0' && l < frame->end; l++)
         status = search_layer(s, frame, l);
+    return status;
+}
+
+static ls_status search_frame(void *context, const ls_frame *frame, bool *done) {
+    const struct search *s = context;
+    ls_status status = search_input(s, frame);
+    if (status == LS_OK) status = search_layers(s, frame);
     *done = s->place[0] != '\0';
     return status;
 }
 
 ls_status ls_model_find_nonfinite(ls_model *model, char *place, size_t capacity) {
+    /* of values that come and go the last blocks' are there at best */
+    struct search search = {model, place, capacity, .has_values = !model->parameters->is_placed};
     place[0] = '\0';
-    return ls_segments_look(model->segments, model->parameters, search_frame, &(struct search){model, place, capacity});
+    return ls_segments_look(model->segments, model->parameters, search_frame, &search);
+}
+
+ls_status ls_model_search_frame(ls_model *model, const ls_frame *frame, char *place, size_t capacity, bool *in_input) {
+    struct search search = {model, place, capacity, .has_values = true};
+    place[0] = '\0';
+    ls_status status = search_input(&search, frame);
+    *in_input = place[0] != '\0';
+    return status == LS_OK ? search_layers(&search, frame) : status;
 }
 
 ls_status ls_model_search_block(ls_model *model, int block, char *place, size_t capacity) {

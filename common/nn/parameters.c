@@ -207,7 +207,9 @@ ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) 
     ls_status status = ls_device_alloc(p->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(count) * sizeof *whole,
                                        "a parameter that ranks share out", (void **)&whole);
     if (status != LS_OK) return status;
-    status = ls_part_gather(p->group, stream, &p->parts[index], whole, count);
+    struct ls_part part = p->parts[index];
+    if (p->is_copy && p->is_copy[index]) part.count = 0;
+    status = ls_part_gather(p->group, stream, &part, whole, count);
     if (status == LS_OK) status = ls_copy_now(stream, host, whole, count * sizeof *host);
     ls_device_free(p->device, whole);
     return status;

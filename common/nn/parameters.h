@@ -58,6 +58,8 @@ typedef struct ls_parameters {
     void **block_halves;   /* ... NULL: not placed, or fp32 */
     struct ls_part *parts; /* of each parameter, borrowed; NULL: this process has all of each */
     ls_comm *group;        /* that shares them out; on the compute stream */
+    /* of each parameter, borrowed: another rank has the same part. Such copies are written, but not read. NULL: there are none */
+    const bool *is_copy;
     /* changes from step to step */
     int64_t *batches_tracked; /* per buffer: the training batches that have moved it (PyTorch's num_batches_tracked) */
     char *half_states;        /* per block, enum ls_half_state: whether the copy is that of the values */

@@ -39,22 +39,24 @@ struct ls_segments {
 };
 
 /* Plans the arena: at its begin room for the frame of any one segment; behind that the inputs of all segments but the first, each
- * at the next multiple of 64 bytes. Returns the bytes of the whole. */
-static size_t plan_arena(struct segment *list, int count, size_t max_batch) {
-    size_t nbytes = 0;
+ * at the next multiple of 64 bytes, or `in_turn` at the same. Returns the bytes of the whole. */
+static size_t plan_arena(struct segment *list, int count, size_t max_batch, bool in_turn) {
+    size_t begin = 0, end;
     for (int i = 0; i < count; i++)
-        if (ls_frame_nbytes(list[i].frame) > nbytes) nbytes = ls_frame_nbytes(list[i].frame);
+        if (ls_frame_nbytes(list[i].frame) > begin) begin = ls_frame_nbytes(list[i].frame);
+    end = begin;
     for (int i = 1; i < count; i++) {
-        list[i].input_offset = nbytes;
-        nbytes += ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample);
+        size_t at = in_turn ? begin : end, behind = at + ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample);
+        list[i].input_offset = at;
+        if (behind > end) end = behind;
     }
-    return nbytes;
+    return end;
 }
 
 /* One arena and one workspace for all. */
-static ls_status place(ls_segments *s, size_t max_batch) {
+static ls_status place(ls_segments *s, size_t max_batch, bool in_turn) {
     if (s->count == 1) return ls_frame_place(s->list[0].frame, NULL, NULL);
-    size_t nbytes = plan_arena(s->list, s->count, max_batch), workspace = 0;
+    size_t nbytes = plan_arena(s->list, s->count, max_batch, in_turn), workspace = 0;
     for (int i = 0; i < s->count; i++) {
         size_t needed = ls_frame_workspace_nbytes(s->list[i].frame);
         if (needed > workspace) workspace = needed;
@@ -71,6 +73,7 @@ static ls_status make_frames(ls_segments *s, const ls_network *network, ls_dtype
                              size_t max_batch) {
     int blocks = ls_network_blocks(network).end;
     ls_status status = LS_OK;
+    if (every == LS_FORWARD_ONLY) every = 1;
     if (every < 0) every = (int)lround(sqrt(blocks));
     if (every < 1 || every > blocks) every = blocks;
     s->list = calloc((size_t)((blocks + every - 1) / every), sizeof *s->list);
@@ -93,7 +96,7 @@ ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_netw
     if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
     s->device = device;
     ls_status status = make_frames(s, network, precision, every, max_batch);
-    if (status == LS_OK) status = place(s, max_batch);
+    if (status == LS_OK) status = place(s, max_batch, every == LS_FORWARD_ONLY);
     if (status != LS_OK) {
         ls_segments_destroy(s);
         return status;

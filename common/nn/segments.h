@@ -12,8 +12,8 @@
 
 typedef struct ls_segments ls_segments;
 
-/* `every` blocks make a segment (the last has what is left); negative: the square root of their number; 0, or as many as there
- * are: one segment. Everything is placed. On failure *out is NULL. */
+/* `every` blocks make a segment (the last has what is left); LS_EVERY_SQRT: the square root of their number; 0, or as many as
+ * there are: one segment; LS_FORWARD_ONLY: one block, and there is no backward. Everything is placed. On failure *out is NULL. */
 ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_network *network, ls_dtype precision,
                              int every, size_t max_batch);
 /* NULL is a no-op. */

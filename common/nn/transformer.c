@@ -116,6 +116,12 @@ static ls_status attention_plan(ls_layer *layer) {
     return LS_OK;
 }
 
+/* Scores and sums of values, each of half the square of the positions. */
+static double attention_products(const ls_layer *layer) {
+    double rows = (double)ls_shape_rows(layer->out);
+    return rows * rows * layer->out.channels;
+}
+
 static void attention_forward(const ls_layer *layer, const struct ls_pass *pass) {
     ls_attention_forward(pass->stream, attention_shape(layer, pass->dtype, pass->batch), pass->y, pass->x[0],
                          pass->saved, pass->workspace);
@@ -136,4 +142,5 @@ const struct ls_layer_kind ls_attention = {
     .backward = attention_backward,
     .saved_nbytes = attention_saved_nbytes,
     .workspace_nbytes = attention_workspace_nbytes,
+    .products = attention_products,
 };

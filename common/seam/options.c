@@ -298,14 +298,16 @@ ls_status ls_parse_every(const char *text, int *every) {
 }
 
 ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_device *device, size_t max_batch,
-                              bool placed, bool tell) {
+                              int flags) {
     int every;
+    bool placed = flags & LS_OPEN_PLACED, tell = flags & LS_OPEN_TELL;
     *out = NULL;
     ls_status status = ls_parse_every(o->checkpoint_activations, &every);
+    if (flags & LS_OPEN_FORWARD_ONLY) every = LS_FORWARD_ONLY;
     if (status == LS_OK)
         status = ls_model_create_segments(out, device, o->model, max_batch, (ls_dtype)o->precision, every, placed);
     int blocks = status == LS_OK ? ls_network_blocks(ls_model_network(*out)).end : 0;
-    if (status == LS_OK && tell && (every >= blocks || (every < 0 && blocks == 1)))
+    if (status == LS_OK && tell && (every >= blocks || (every == LS_EVERY_SQRT && blocks == 1)))
         ls_note("--checkpoint-activations %s has no effect: %s has %d block%s", o->checkpoint_activations, o->model,
                 blocks, blocks == 1 ? "" : "s");
     return status;

@@ -91,10 +91,12 @@ void ls_train_warn_workers(const ls_train_options *options, int local_ranks);
  * `tell`. */
 bool ls_train_sync_bn(const ls_train_options *options, const ls_model *model, bool tell);
 
-/* The model that is trained, on `device`, with room for batches of up to `max_batch` samples, as yet without weights;
- * `placed`: nor memory for them (model.h). If `tell`, there is a note where --checkpoint-activations has no effect. */
+/* The model that is trained, on `device`, with room for batches of up to `max_batch` samples, as yet without weights. Flags:
+ * without memory for them, either, or forward-only besides (model.h); with a note where --checkpoint-activations has no
+ * effect. */
+enum { LS_OPEN_PLACED = 1, LS_OPEN_FORWARD_ONLY = 2, LS_OPEN_TELL = 4 };
 ls_status ls_train_open_model(ls_model **out, const ls_train_options *options, ls_device *device, size_t max_batch,
-                              bool placed, bool tell);
+                              int flags);
 
 /* What --checkpoint-activations says (NULL: it is not given) as ls_model_create_segments takes it. LS_ERR_USAGE with one
  * line. */

@@ -58,8 +58,11 @@ void ddp_describe(const ls_parallel *p, struct ls_trace_about *about);
 /* The optimizer's step, without the parameters that no rank has used; with compare_each_step the ranks compare. */
 ls_status ddp_update(struct ddp *ddp);
 
-/* process.c */
+/* process.c: what ranks do with each other between steps, and for other tables their parts */
 extern const struct ls_process_ops ddp_process_ops;
+ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count);
+ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all);
+bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status);
 void ddp_abandon(ls_parallel *p);
 
 /* join.c */

@@ -21,9 +21,11 @@
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
+#include "ddp_procs/pipeline.h"
 #include "ddp_procs/schedule_show.h"
 #include "ddp_procs/settings.h"
 #include "ddp_procs/sharded.h"
+#include "ddp_procs/stages.h"
 #include "ddp_procs/topk.h"
 
 /* Everything that a rank builds and takes down. */
@@ -57,10 +59,13 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     return LS_OK;
 }
 
+static bool has_stages(const ddp_settings *s) { return s->pipeline > 1; }
+
 /* The axes that may have a second group. */
 static void find_beside(const ddp_settings *s, bool beside[LS_MESH_AXES]) {
     for (int a = 0; a < LS_MESH_AXES; a++) beside[a] = false;
     beside[LS_MESH_DATA] = s->train.sync_bn || s->shard_state > 0;
+    beside[LS_MESH_PIPELINE] = has_stages(s);
 }
 
 /* Connections to the store, which rank 0 may serve to all, and the groups. */
@@ -121,8 +126,9 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
     if (session->self.rank == 0)
         ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
     session->sync_bn = ls_train_sync_bn(&s->train, session->model, session->self.rank == 0);
-    bool beside = session->sync_bn || s->shard_state > 0;
-    return beside ? ddp_groups_join_beside(groups, LS_MESH_DATA, &options) : LS_OK;
+    if (session->sync_bn || s->shard_state > 0) status = ddp_groups_join_beside(groups, LS_MESH_DATA, &options);
+    if (status == LS_OK && has_stages(s)) status = ddp_groups_join_beside(groups, LS_MESH_PIPELINE, &options);
+    return status;
 }
 
 static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
@@ -139,7 +145,7 @@ static size_t micro_batch(const struct session *session, const ddp_settings *s) 
 }
 
 /* Parameters come block by block: there is no place for them yet when a model is opened. */
-static bool has_units(const ddp_settings *s) { return s->shard_state == 3; }
+static bool comes_in_blocks(const ddp_settings *s) { return s->shard_state == 3 || has_stages(s); }
 
 /* `tell`: what there is to say of the model, and of the weights that are read. */
 static ls_status fill_model(struct session *session, const ddp_settings *s, bool tell) {
@@ -147,11 +153,17 @@ static ls_status fill_model(struct session *session, const ddp_settings *s, bool
     return ls_model_init(session->model, (uint64_t)s->train.seed);
 }
 
-static ls_status open_model(struct session *session, ddp_settings *s, bool placed, bool tell) {
+static ls_status check_stages(const struct session *session, const ddp_settings *s) {
+    struct ddp_cut cut;
+    return has_stages(s) ? ddp_cut_network(&cut, ls_model_network(session->model), s->pipeline) : LS_OK;
+}
+
+/* Flags: of ls_train_open_model. */
+static ls_status open_model(struct session *session, ddp_settings *s, int flags) {
     ls_status status = ls_train_open_text(&s->train, &session->train, &session->test);
     if (status == LS_OK)
-        status =
-            ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), placed, tell);
+        status = ls_train_open_model(&session->model, &s->train, session->device, micro_batch(session, s), flags);
+    if (status == LS_OK) status = check_stages(session, s);
     if (status == LS_OK && !session->train)
         status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     return status;
@@ -164,8 +176,9 @@ static ls_status open_own(struct session *session, ddp_settings *s) {
         status = ls_devices_open(&session->device, &session->choice, session->self.local_rank, &s->train);
     }
     if (status == LS_OK) status = ls_device_bind_thread(session->device);
-    bool tell = session->self.rank == 0, placed = has_units(s);
-    if (status == LS_OK) status = open_model(session, s, placed, tell);
+    bool tell = session->self.rank == 0, placed = comes_in_blocks(s);
+    int flags = (tell ? LS_OPEN_TELL : 0) | (placed ? LS_OPEN_PLACED : 0) | (has_stages(s) ? LS_OPEN_FORWARD_ONLY : 0);
+    if (status == LS_OK) status = open_model(session, s, flags);
     return status == LS_OK && !placed ? fill_model(session, s, tell) : status;
 }
 
@@ -208,6 +221,9 @@ static ls_status build(struct session *session, ddp_settings *s) {
                            .mesh = ddp_groups_mesh(groups),
                            .sync_bn = session->sync_bn ? groups->beside[LS_MESH_DATA] : NULL,
                            .shards = groups->beside[LS_MESH_DATA],
+                           .stages = groups->beside[LS_MESH_PIPELINE],
+                           .schedule = (ddp_schedule_kind)s->schedule,
+                           .micro_batches = s->train.accumulate,
                            .prefetch_blocks = s->prefetch_blocks,
                            .max_batch = micro_batch(session, s),
                            .gpu_count = groups->attachment.gpus,
@@ -221,8 +237,9 @@ static ls_status build(struct session *session, ddp_settings *s) {
                                        .find_unused = s->find_unused,
                                        .compress = s->compression.half},
                            .compression = s->compression};
-    status = create_of(s)(&session->parallel, session->model, &options);
-    return status == LS_OK && has_units(s) ? fill_model(session, s, session->self.rank == 0) : status;
+    status = has_stages(s) ? ddp_create_pipeline(&session->parallel, session->model, &options)
+                           : create_of(s)(&session->parallel, session->model, &options);
+    return status == LS_OK && comes_in_blocks(s) ? fill_model(session, s, session->self.rank == 0) : status;
 }
 
 static void take_down(struct session *session, ls_status status) {
@@ -276,7 +293,7 @@ static ls_status check_before_spawn(ddp_settings *s) {
     }
     session.choice.kind = LS_DEVICE_CPU;
     if (status == LS_OK) status = ls_devices_open(&session.device, &session.choice, 0, &s->train);
-    if (status == LS_OK) status = open_model(&session, s, false, false);
+    if (status == LS_OK) status = open_model(&session, s, 0);
     if (status == LS_OK && s->train.init) status = fill_model(&session, s, false);
     int replicas = session.sizes[LS_MESH_DATA];
     if (status == LS_OK) status = ls_train_check(&s->train, replicas, ddp_sharing_of(s), session.train, session.model);

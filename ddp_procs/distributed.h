@@ -13,6 +13,7 @@
 #include "common/seam/parallel.h"
 #include "ddp_procs/compression.h"
 #include "ddp_procs/reducer.h"
+#include "ddp_procs/schedule.h"
 
 extern const struct ls_mode ddp_mode;
 
@@ -37,7 +38,10 @@ typedef struct ddp_options {
     /* shards of the optimizer's state (sharded.h): a second group, too; it may be that of sync_bn, since both meet on the
      * compute stream */
     ls_comm *shards;
-    int prefetch_blocks; /* ZeRO-3: units that are gathered ahead (units.h), 0 to DDP_MOST_PREFETCHED */
+    ls_comm *stages;            /* a pipeline's (pipeline.h): a second group of its axis, for the compute stream ... */
+    ddp_schedule_kind schedule; /* ... and the order of its passes ... */
+    int micro_batches;          /* ... of so many micro-batches a step */
+    int prefetch_blocks;        /* ZeRO-3: units that are gathered ahead (units.h), 0 to DDP_MOST_PREFETCHED */
     ddp_join_options join;
     int gpu_count;          /* different GPUs among the ranks' devices, for the report; 0: CPU devices, or not known */
     bool compare_each_step; /* after every step, ddp_compare_state: slow, for the search for a fault */

@@ -11,17 +11,17 @@
 #include "ddp_procs/ddp.h"
 
 /* Gathered as 8-byte elements: a copy does not care what they mean. */
-static ls_status gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
+ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
     return ls_comm_settle(ddp->comm_stream,
                           ls_comm_all_gather(ddp->job, ddp->comm_stream, values, all, count, LS_INT64));
 }
 
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
-static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
+ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     double *all = calloc(count * (size_t)p->world_size, sizeof *all);
     if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
-    ls_status status = gather_from_ranks(p, values, count, all);
+    ls_status status = ddp_gather_from_ranks(p, values, count, all);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         values[i] = 0;
         for (int r = 0; r < p->world_size; r++) values[i] += all[(size_t)r * count + i];
@@ -30,7 +30,7 @@ static ls_status sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     return status;
 }
 
-static bool give_up(ls_parallel *p, const char *reason, ls_status *status) {
+bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status) {
     struct ddp *ddp = ddp_of(p);
     if (ls_comm_abort(ddp->job, reason)) return true;
     *status = ls_comm_settle(ddp->comm_stream, ls_comm_barrier(ddp->job, ddp->comm_stream));
@@ -49,9 +49,9 @@ static ls_status set_resume_state(ls_parallel *p, const int64_t *values, size_t 
 }
 
 const struct ls_process_ops ddp_process_ops = {
-    .sum_over_ranks = sum_over_ranks,
-    .gather_from_ranks = gather_from_ranks,
-    .give_up = give_up,
+    .sum_over_ranks = ddp_sum_over_ranks,
+    .gather_from_ranks = ddp_gather_from_ranks,
+    .give_up = ddp_give_up,
     .before_evaluation = ddp_before_evaluation,
     .join = ddp_join,
     .get_resume_state = get_resume_state,

@@ -6,6 +6,7 @@
 #include "common/comm/allreduce.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/buckets.h"
+#include "ddp_procs/pipeline.h"
 #include "ddp_procs/units.h"
 
 _Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
@@ -169,15 +170,22 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
                    world_size == 1 ? "is" : "are", world_size);
 }
 
-/* What speaks of all ranks, and has not been taught a grid. */
-static ls_status check_grid(const ddp_settings *s) {
+/* What stages of a model have no place for. */
+static ls_status check_pipeline(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
-    const char *other = s->join                       ? "--join"
-                        : s->shard_state > 0          ? "--shard-state"
-                        : s->compression.fraction > 0 ? "--compress topk"
-                                                      : NULL;
-    if (other) return ls_fail(LS_ERR_USAGE, "%s does not go with --pipeline", other);
-    return ls_fail(LS_ERR_UNSUPPORTED, "--pipeline %d: there are no stages yet", s->pipeline);
+    const char *other = s->join || s->uneven              ? "--uneven and --join: all stages take the same steps"
+                        : s->shard_state > 0              ? "--shard-state, which shares out what a stage has"
+                        : s->find_unused                  ? "--find-unused: unused parameters are left alone as it is"
+                        : s->compression.half != LS_FP32 || s->compression.fraction > 0 ? "--compress"
+                        : s->debug_ranks                  ? "--debug-ranks, whose ranks hold the same"
+                        : s->train.checkpoint_activations ? "--checkpoint-activations"
+                        : s->train.cuda_graph             ? "--cuda-graph: stages run several micro-batches in turn"
+                        : s->train.resident_batches > 0   ? "--resident-batches"
+                        : ddp_is_meta(s)                  ? "--device-kind meta, where one rank stands for all"
+                                                          : NULL;
+    if (other) return ls_fail(LS_ERR_USAGE, "--pipeline does not go with %s", other);
+    const ddp_schedule schedule = ddp_schedule_of(s);
+    return ddp_pipeline_check(&schedule);
 }
 
 /* Errors are kept from step to step (topk.c). */
@@ -209,7 +217,7 @@ static ls_status check_top_k(const ddp_settings *s) {
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
     if (status == LS_OK) status = check_shards(s);
-    if (status == LS_OK) status = check_grid(s);
+    if (status == LS_OK) status = check_pipeline(s);
     return status == LS_OK ? check_top_k(s) : status;
 }
 

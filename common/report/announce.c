@@ -118,6 +118,7 @@ static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_REDUCE] = "gradients",
     [LS_PHASE_BROADCAST] = "buffers",
     [LS_PHASE_ALL_REDUCE] = "gradients",
+    [LS_PHASE_STAGES] = "activations to the next stage",
     [LS_PHASE_OPTIMIZER] = "gradients to the host, parameters back",
 };
 
@@ -128,9 +129,9 @@ static const char *kind_of(const ls_parallel *p, ls_phase phase) {
 /* How much of them a rank sends. */
 static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
     if (phase == LS_PHASE_ALL_REDUCE)
-        fprintf(file, "; ring and direct send 2 x %d/%d of them", p->world_size - 1, p->world_size);
+        fprintf(file, "; ring and direct send 2 x %d/%d of them", p->data_size - 1, p->data_size);
     else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
-        fprintf(file, "; a rank sends %d/%d of them", p->world_size - 1, p->world_size);
+        fprintf(file, "; a rank sends %d/%d of them", p->data_size - 1, p->data_size);
     else if (phase == LS_PHASE_OPTIMIZER && ls_optimizer_group(p->optimizer))
         fputs("; rank 0's share", file); /* padding lies in the last ranks' */
 }
@@ -174,8 +175,8 @@ static void announce_bytes(FILE *file, const ls_parallel *p, struct ls_step_size
         uint64_t bytes[LS_PHASE_COUNT] = {0};
         count_bytes(p, size, first, bytes);
         for (end = first + 1; end < p->local_device_count && continues(p, size, first, end, bytes);) end++;
-        if (p->world_size > 1) {
-            fputs(" each rank", file);
+        if (p->world_size > 1) { /* stages differ */
+            fputs(ls_parallel_replicas(p) * p->tensor_size < p->device_count ? " rank 0" : " each rank", file);
         } else {
             fprintf(file, "%s device%s %d", first > 0 ? ";" : "", end > first + 1 ? "s" : "",
                     ls_device_index(p->devices[first]));

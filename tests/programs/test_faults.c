@@ -14,7 +14,7 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-enum { RANKS_MAX = 3 };
+enum { RANKS_MAX = 4 };
 
 /* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks
  * share. */
@@ -96,16 +96,26 @@ TEST_IN(programs, test_an_owner_of_shards_is_killed) {
     kill_one(3, 2, "threads", "deep", "--shard-state 3 --prefetch-blocks 2 --checkpoint-activations sqrt");
 }
 
+/* In a send, in a receive or in between; of a grid also in the other replica's. */
+TEST_IN(programs, test_a_stage_is_killed) {
+    kill_one(3, 0, "inline", "deep", "--pipeline 3 --accumulate 6");
+    kill_one(3, 1, "threads", "convnet", "--pipeline 3 --accumulate 2 --schedule gpipe");
+    kill_one(3, 2, "inline", "convnet", "--pipeline 3 --accumulate 4");
+    kill_one(4, 1, "inline", "mlp", "--pipeline 2 --accumulate 3");
+    kill_one(4, 2, "threads", "mlp", "--pipeline 2 --schedule gpipe --clip-norm 1");
+}
+
 TEST_IN(programs, test_a_rank_is_stopped) {
-    enum { JOBS = 3 };
+    enum { JOBS = 5 };
     static job jobs[JOBS];
-    static const int stopped[JOBS] = {1, 0, 1}, world_size[JOBS] = {2, 3, 2};
-    static const char *const streams[JOBS] = {"inline", "inline", "threads"};
+    static const int stopped[JOBS] = {1, 0, 1, 1, 0}, world_size[JOBS] = {2, 3, 2, 2, 2};
+    static const char *const streams[JOBS] = {"inline", "inline", "threads", "inline", "threads"};
+    static const char *const how[JOBS] = {"", "", "", "--pipeline 2 --accumulate 4", "--pipeline 2 --schedule gpipe"};
     char options[256];
-    snprintf(options, sizeof options, "%s --timeout 2", endless);
     for (int i = 0; i < JOBS; i++) { /* all wait at the same time */
         jobs[i] = make_job(world_size[i]);
         jobs[i].streams = streams[i];
+        snprintf(options, sizeof options, "%s --timeout 2 %s", endless, how[i]);
         start_ranks(&jobs[i], -1, options);
         program_await(&jobs[i].ranks[0], "\nepoch ");
         kill(jobs[i].ranks[stopped[i]].pid, SIGSTOP);

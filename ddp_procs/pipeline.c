@@ -1,0 +1,178 @@
+/* pipeline — a step of a network that is cut into stages, on one rank.
+ *
+ *     stage 0     F0 F1 F2          B0 F3    B1       B2       B3        F, B: forward, backward of a micro-batch
+ *     stage 1        F0 F1    B0 F2    B1 F3    B2       B3              1F1B, 3 stages, 4 micro-batches
+ *     stage 2           F0 B0 F1 B1 F2 B2 F3 B3
+ *
+ *   idea  : a stage's forward takes the activations that the stage before sends, and its backward the gradient of what it has
+ *           sent on. In which order is a list (schedule.h), of which each call of the driver runs what the micro-batches that
+ *           are there allow: a forward needs its own; backwards come at the latest with the last one's call
+ *   places: each micro-batch in flight has a frame, a buffer for its input and a place of its samples: M of them (GPipe), or
+ *           P - stage (1F1B). All else is there once
+ *   order : gradients add up in the order of the micro-batches, as on one device: weights and losses have the bits of
+ *           accumulation there. Batch norm takes each micro-batch's statistics, and its running ones move once for each, as there
+ *   tie   : of a parameter that two stages have (an embedding that is also the head), the later one's gradient goes to the owner
+ *           before the owner's last backward, which adds to it; the owner updates, and sends the values back. With one
+ *           micro-batch that is the order on one device; with more, parts of the sum are added in another order
+ *   streams: messages on the comm stream, in the order of the list. Each waits for the passes enqueued before it, and the
+ *           next pass for what has been received. A send may wait for its receiver without holding up the compute stream
+ *   rows  : micro-batches may be uneven. Messages all have the rows of the first, which has most, since a stage sends while it
+ *           does not know yet how many it will receive
+ *   cost  : (P - 1) / (M + P - 1) of the time each stage is idle; 2 (P - 1) messages a micro-batch, of what a block puts out.
+ *           With several replicas one all-reduce of the stage's gradients, which nothing hides
+ *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
+ *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
+#include "common/base/log.h"
+#include "ddp_procs/pipeline_internal.h"
+#include "kernels/kernels.h"
+
+/* --- messages -------------------------------------------------------------------------------------------------------- */
+
+/* Enqueues one: either may be NULL. Elements of the model's precision. */
+static void exchange(struct pipeline *s, const void *send, void *receive, size_t count, ls_dtype dtype, int peer) {
+    struct ddp *ddp = &s->ddp;
+    ls_phase_enter(ddp->base.clocks, LS_PHASE_STAGES);
+    ls_event_record(s->passed, ddp->compute);
+    ls_stream_wait_event(ddp->comm_stream, s->passed);
+    ls_device_fail(device_of(s), send && receive
+                                     ? ls_comm_send_recv(s->axis, ddp->comm_stream, send, receive, count, dtype, peer)
+                                 : send ? ls_comm_send(s->axis, ddp->comm_stream, send, count, dtype, peer)
+                                        : ls_comm_recv(s->axis, ddp->comm_stream, receive, count, dtype, peer));
+    if (send) ddp->base.clocks->bytes[LS_PHASE_STAGES] += count * ls_dtype_nbytes(dtype);
+    if (!receive) return;
+    ls_event_record(s->received, ddp->comm_stream);
+    ls_stream_wait_event(ddp->compute, s->received);
+}
+
+/* What an instruction receives goes here. */
+static void *room_for(const struct pipeline *s, const struct ddp_instruction *x) {
+    return x->backward ? s->dy : s->slots[x->slot].input;
+}
+
+/* To or from the stage after this one travels what this one puts out; else what it takes. */
+static size_t elements(const struct pipeline *s, int peer) {
+    return s->rows * (peer > s->stage->number ? s->output_count : s->input_count);
+}
+
+/* Before a backward of the owner: its layers only add to the gradient. */
+static void begin_tied(struct pipeline *s) {
+    const ls_parallel *p = &s->ddp.base;
+    bool last = ls_parallel_syncs(p);
+    float *gradient = tied_gradient(s), *sum = p->accumulates ? s->tied_sum : gradient;
+    if (!p->accumulates && !last) ls_fill(s->ddp.compute, gradient, 0, tied_count(s));
+    if (last) exchange(s, NULL, sum, tied_count(s), LS_FP32, s->stage->tie.reader);
+    if (last && p->accumulates)
+        ls_reduce_add(s->ddp.compute, gradient, (const float *const *)&s->tied_sum, 1, tied_count(s));
+}
+
+/* --- passes ---------------------------------------------------------------------------------------------------------- */
+
+static const struct ls_hooks nobody; /* the model's hooks are for evaluations */
+
+static void forward(struct pipeline *s, struct slot *slot) {
+    ls_parallel *p = &s->ddp.base;
+    ls_phase_enter(p->clocks, LS_PHASE_FORWARD);
+    slot->batch = p->batch;
+    ls_parallel_await_batch(p, s->ddp.compute);
+    const void *x = slot->input ? slot->input : p->batch->inputs;
+    slot->y = ls_frame_forward(slot->frame, ls_model_tensors(p->model), &nobody, x, p->batch->count, LS_TRAINING);
+}
+
+/* Returns the gradient of the stage's input. */
+static ls_status backward(struct pipeline *s, struct slot *slot, const void **dx) {
+    ls_parallel *p = &s->ddp.base;
+    p->batch = slot->batch;
+    if (ddp_stage_is_last(s->stage)) {
+        ls_phase_enter(p->clocks, LS_PHASE_LOSS);
+        ls_parallel_take_loss(p, s->ddp.compute, s->ddp.dy, slot->y, s->ddp.gradient_weight);
+        ls_status status = ls_check_loss(p);
+        if (status != LS_OK) return status;
+    }
+    if (is_owner(s)) begin_tied(s);
+    ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
+    *dx =
+        ls_frame_backward(slot->frame, ls_model_tensors(p->model), &nobody, s->dy ? s->dy : s->ddp.dy, p->accumulates);
+    ls_parallel_end_backward(p, s->ddp.compute);
+    return LS_OK;
+}
+
+/* Receives, runs, sends. */
+static ls_status run(struct pipeline *s, const struct ddp_instruction *x, bool has_received) {
+    struct slot *slot = &s->slots[x->slot];
+    const void *result = NULL;
+    ls_status status = LS_OK;
+    ls_dtype dtype = ls_model_precision(s->ddp.base.model);
+    if (x->from >= 0 && !has_received) exchange(s, NULL, room_for(s, x), elements(s, x->from), dtype, x->from);
+    if (x->backward)
+        status = backward(s, slot, &result);
+    else
+        forward(s, slot);
+    status = ls_parallel_status(&s->ddp.base, status);
+    if (status != LS_OK || x->to < 0) return status;
+    exchange(s, x->backward ? result : slot->y, x->exchanges ? room_for(s, x + 1) : NULL, elements(s, x->to), dtype,
+             x->to);
+    return LS_OK;
+}
+
+/* --- the step -------------------------------------------------------------------------------------------------------- */
+
+void ddp_pipeline_prepare(ls_parallel *p, const ls_batch *batch) {
+    const ddp_stage *stage = pipeline_of(p)->stage;
+    ls_batch needed = *batch;
+    if (!ddp_stage_is_first(stage) && !ddp_stage_is_last(stage)) needed.inputs = NULL; /* counts only */
+    ls_parallel_upload(p, ddp_of(p)->copy, &needed);
+}
+
+ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
+    struct pipeline *s = pipeline_of(p);
+    struct ls_device_batch *newest = p->batch;
+    ls_status status = LS_OK;
+    if (p->micro_batches != s->micro_batches)
+        return ls_fail(LS_ERR_INVALID, "a pipeline of %d micro-batches runs a step of %d", s->micro_batches,
+                       p->micro_batches);
+    if (newest->index == 0) {
+        s->at = 0;
+        s->rows = newest->count;
+    }
+    for (; status == LS_OK && s->at < s->list_count; s->at++) {
+        const struct ddp_instruction *x = &s->list[s->at];
+        if (!x->backward && x->micro_batch > newest->index) break;
+        status = run(s, x, s->at > 0 && x[-1].exchanges);
+    }
+    p->batch = newest;
+    return status;
+}
+
+/* Over the replicas of this stage. What a copy's stage has of the gradient has gone to the owner. */
+ls_status ddp_pipeline_reduce(ls_parallel *p) {
+    struct pipeline *s = pipeline_of(p);
+    struct ddp *ddp = &s->ddp;
+    if (is_reader(s)) exchange(s, tied_gradient(s), NULL, tied_count(s), LS_FP32, s->stage->tie.owner);
+    if (p->data_size > 1) {
+        ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE);
+        ls_divide(ddp->compute, s->stage->gradients, (float)p->data_size, s->stage->floats);
+        ls_event_record(s->passed, ddp->compute);
+        ls_stream_wait_event(ddp->comm_stream, s->passed);
+        ls_device_fail(device_of(s), ls_comm_all_reduce(ddp->comm, ddp->comm_stream, s->stage->gradients,
+                                                        s->stage->floats, LS_FP32, LS_REDUCE_SUM));
+        p->clocks->bytes[LS_PHASE_ALL_REDUCE] += s->stage->floats * sizeof(float);
+        ls_event_record(s->received, ddp->comm_stream);
+        ls_stream_wait_event(ddp->compute, s->received);
+    }
+    return LS_OK;
+}
+
+/* The copy of a tied parameter gets the owner's new values. */
+static void renew_copy(struct pipeline *s) {
+    float *values = s->stage->parts[s->stage->tie.parameter].values;
+    if (is_owner(s)) exchange(s, values, NULL, tied_count(s), LS_FP32, s->stage->tie.reader);
+    if (is_reader(s)) exchange(s, NULL, values, tied_count(s), LS_FP32, s->stage->tie.owner);
+}
+
+ls_status ddp_pipeline_apply(ls_parallel *p) {
+    ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
+    ls_status status = ls_parallel_update(p, ls_model_untaken(p->model));
+    if (status == LS_OK) renew_copy(pipeline_of(p));
+    ls_phase_enter(p->clocks, LS_PHASE_OTHER);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* The state of a pipeline's rank, and what its files ask of each other: pipeline.c is the step, pipeline_mode.c all else. */
+#ifndef DDP_PIPELINE_INTERNAL_H
+#define DDP_PIPELINE_INTERNAL_H
+
+#include "ddp_procs/ddp.h"
+#include "ddp_procs/pipeline.h"
+#include "ddp_procs/stages.h"
+
+/* A micro-batch in flight. */
+struct slot {
+    ls_frame *frame;
+    void *input;   /* what the stage before has sent; NULL: the first stage */
+    const void *y; /* in the frame */
+    struct ls_device_batch *batch;
+};
+
+struct pipeline {
+    struct ddp ddp; /* first: ops receive a pointer to it */
+    /* constant after create */
+    ddp_stage *stage;
+    ls_comm *axis; /* the stages; for the comm stream */
+    struct ddp_instruction *list;
+    size_t list_count;
+    int micro_batches, slot_count;
+    struct slot *slots;
+    void *workspace, *dy;             /* dy: what the next stage has sent; NULL: the last stage */
+    float *tied_sum;                  /* the owner's: room for the other's part of the sum */
+    size_t input_count, output_count; /* of a sample */
+    ls_event *passed, *received;
+    /* changes from step to step */
+    size_t at;   /* the next instruction */
+    size_t rows; /* of each message of the step */
+};
+
+static inline struct pipeline *pipeline_of(ls_parallel *p) { return (struct pipeline *)p; }
+static inline ls_device *device_of(const struct pipeline *s) { return s->ddp.base.devices[0]; }
+
+/* The tied parameter, on the two stages that have it. */
+static inline float *tied_gradient(const struct pipeline *s) {
+    return ls_model_parameter(s->ddp.base.model, s->stage->tie.parameter)->gradient;
+}
+static inline size_t tied_count(const struct pipeline *s) {
+    return ls_model_parameter(s->ddp.base.model, s->stage->tie.parameter)->count;
+}
+static inline bool is_owner(const struct pipeline *s) {
+    return s->stage->tie.is_there && s->stage->tie.owner == s->stage->number;
+}
+static inline bool is_reader(const struct pipeline *s) {
+    return s->stage->tie.is_there && s->stage->tie.reader == s->stage->number;
+}
+
+/* pipeline.c: the four calls of a step (common/seam/mode.h) */
+void ddp_pipeline_prepare(ls_parallel *p, const ls_batch *batch);
+ls_status ddp_pipeline_forward_backward(ls_parallel *p);
+ls_status ddp_pipeline_reduce(ls_parallel *p);
+ls_status ddp_pipeline_apply(ls_parallel *p);
+
+#endif

@@ -64,16 +64,19 @@ static bool has_stages(const ddp_settings *s) { return s->pipeline > 1; }
 /* The axes that may have a second group. */
 static void find_beside(const ddp_settings *s, bool beside[LS_MESH_AXES]) {
     for (int a = 0; a < LS_MESH_AXES; a++) beside[a] = false;
-    beside[LS_MESH_DATA] = s->train.sync_bn || s->shard_state > 0;
+    beside[LS_MESH_DATA] = s->train.sync_bn || (s->shard_state > 0 && !has_stages(s));
     beside[LS_MESH_PIPELINE] = has_stages(s);
 }
+
+/* Whether the optimizer's state is shared out among all ranks of a grid, each having some of its stage's. */
+static bool shares_stages(const ddp_settings *s) { return has_stages(s) && s->shard_state > 0; }
 
 /* Connections to the store, which rank 0 may serve to all, and the groups. */
 static ls_status check_open_files(const struct session *session, const ddp_settings *s) {
     const ddp_rank *self = &session->self;
     bool beside[LS_MESH_AXES];
     find_beside(s, beside);
-    int count = 1 + ddp_groups_descriptors(session->sizes, beside);
+    int count = 1 + ddp_groups_descriptors(session->sizes, beside, shares_stages(s));
     if (self->hosts_store) count += self->world_size + 3;
     return ddp_check_open_files(count, self->rank == 0 ? "rank 0" : "a rank");
 }
@@ -126,9 +129,12 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
     if (session->self.rank == 0)
         ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
     session->sync_bn = ls_train_sync_bn(&s->train, session->model, session->self.rank == 0);
-    if (session->sync_bn || s->shard_state > 0) status = ddp_groups_join_beside(groups, LS_MESH_DATA, &options);
-    if (status == LS_OK && has_stages(s)) status = ddp_groups_join_beside(groups, LS_MESH_PIPELINE, &options);
-    return status;
+    bool beside[LS_MESH_AXES];
+    find_beside(s, beside);
+    beside[LS_MESH_DATA] = beside[LS_MESH_DATA] && (session->sync_bn || s->shard_state > 0);
+    for (int a = 0; a < LS_MESH_AXES && status == LS_OK; a++)
+        if (beside[a]) status = ddp_groups_join_beside(groups, (ls_mesh_axis)a, &options);
+    return status == LS_OK && shares_stages(s) ? ddp_groups_join_all(groups, &options) : status;
 }
 
 static ls_status choose_devices(struct session *session, const ddp_settings *s, int flags) {
@@ -220,7 +226,7 @@ static ls_status build(struct session *session, ddp_settings *s) {
     ddp_options options = {.comm = ddp_groups_data(groups),
                            .mesh = ddp_groups_mesh(groups),
                            .sync_bn = session->sync_bn ? groups->beside[LS_MESH_DATA] : NULL,
-                           .shards = groups->beside[LS_MESH_DATA],
+                           .shards = shares_stages(s) ? groups->all : groups->beside[LS_MESH_DATA],
                            .stages = groups->beside[LS_MESH_PIPELINE],
                            .schedule = (ddp_schedule_kind)s->schedule,
                            .micro_batches = s->train.accumulate,

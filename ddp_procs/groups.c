@@ -12,11 +12,12 @@ enum { GROUP_CAPACITY = 48 };
 
 bool ddp_has_grid(const int sizes[LS_MESH_AXES]) { return sizes[LS_MESH_TENSOR] * sizes[LS_MESH_PIPELINE] > 1; }
 
-int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_MESH_AXES]) {
+int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_MESH_AXES], bool all) {
     int count = ddp_has_grid(sizes) ? ls_mesh_descriptors(sizes) : ls_comm_descriptors(sizes[LS_MESH_DATA]);
     for (int a = 0; a < LS_MESH_AXES; a++)
         if (beside[a]) count += ls_comm_descriptors(sizes[a]);
-    return count;
+    return all ? count + ls_comm_descriptors(sizes[LS_MESH_TENSOR] * sizes[LS_MESH_DATA] * sizes[LS_MESH_PIPELINE])
+               : count;
 }
 
 /* The job's options under a name, whose keys are those of this run of the store's, not of an earlier one. */
@@ -63,22 +64,34 @@ ls_status ddp_groups_join(ddp_groups *groups, const ddp_groups_options *o) {
     return status == LS_OK ? attach_axes(groups, o, &options) : status;
 }
 
+/* A second group. A few hundred bytes travel in it, in rank order as DataParallel's; over NCCL in its own order. */
+static ls_status join_second(ls_comm **out, const ddp_groups *groups, ls_comm_options *options,
+                             const ddp_groups_options *o) {
+    ls_device_kind kind = ls_device_kind_of(o->device);
+    options->allreduce = "direct";
+    options->job = groups->job;
+    ls_status status =
+        kind == LS_DEVICE_META ? ls_comm_create_meta(out, options, o->device) : ls_comm_create_shm(out, options);
+    if (status != LS_OK || kind != LS_DEVICE_CUDA) return status;
+    return ls_comm_attach_device(*out, o->device, groups->attachment.path, options);
+}
+
 ls_status ddp_groups_join_beside(ddp_groups *groups, ls_mesh_axis axis, const ddp_groups_options *o) {
     char group[GROUP_CAPACITY], name[LS_MESH_NAME_CAPACITY];
-    ls_device_kind kind = ls_device_kind_of(o->device);
-    ls_comm **out = &groups->beside[axis];
     ls_comm_options options = options_of(o, "beside", group);
-    options.allreduce = "direct"; /* a few hundred bytes, in rank order as DataParallel's; over NCCL in its own order */
-    options.job = groups->job;
     if (groups->mesh.job) options = ls_mesh_options(&groups->mesh, axis, o->sizes, &options, name);
-    ls_status status =
-        kind == LS_DEVICE_META ? ls_comm_create_meta(out, &options, o->device) : ls_comm_create_shm(out, &options);
-    if (status != LS_OK || kind != LS_DEVICE_CUDA) return status;
-    return ls_comm_attach_device(*out, o->device, groups->attachment.path, &options);
+    return join_second(&groups->beside[axis], groups, &options, o);
+}
+
+ls_status ddp_groups_join_all(ddp_groups *groups, const ddp_groups_options *o) {
+    char group[GROUP_CAPACITY];
+    ls_comm_options options = options_of(o, "all", group);
+    return join_second(&groups->all, groups, &options, o);
 }
 
 void ddp_groups_leave(ddp_groups *groups) {
     for (int a = 0; a < LS_MESH_AXES; a++) ls_comm_destroy(groups->beside[a]);
+    ls_comm_destroy(groups->all);
     if (groups->mesh.job)
         ls_mesh_destroy(&groups->mesh);
     else

@@ -24,20 +24,22 @@ typedef struct ddp_groups {
     ls_mesh mesh; /* has it, where there is a grid; else zero-filled */
     ls_comm *beside
         [LS_MESH_AXES]; /* a second group of an axis, for the compute stream; without a grid the data axis is the job */
+    ls_comm *all;       /* a second group of a grid's whole job, likewise */
     ddp_attachment attachment; /* of GPUs to the groups */
 } ddp_groups;
 
 /* Whether ranks are on other axes than the data's. */
 bool ddp_has_grid(const int sizes[LS_MESH_AXES]);
 
-/* Open files of a rank; `beside`: which axes have a second group. */
-int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_MESH_AXES]);
+/* Open files of a rank; `beside`: which axes have a second group; `all`: whether the job has. */
+int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_MESH_AXES], bool all);
 
 /* Collective: the job's group, and a grid's; GPUs are attached. On failure ddp_groups_leave is to be called. */
 ls_status ddp_groups_join(ddp_groups *groups, const ddp_groups_options *options);
 
-/* Collective, after it: groups->beside[axis]. Whoever breaks one of the two breaks both. */
+/* Collective, after it: groups->beside[axis]; groups->all. Whoever breaks one of the two breaks both. */
 ls_status ddp_groups_join_beside(ddp_groups *groups, ls_mesh_axis axis, const ddp_groups_options *options);
+ls_status ddp_groups_join_all(ddp_groups *groups, const ddp_groups_options *options);
 
 /* The grid, or NULL. */
 static inline const ls_mesh *ddp_groups_mesh(const ddp_groups *groups) {

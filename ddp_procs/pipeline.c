@@ -19,7 +19,8 @@
  *   rows  : micro-batches may be uneven. Messages all have the rows of the first, which has most, since a stage sends while it
  *           does not know yet how many it will receive
  *   cost  : (P - 1) / (M + P - 1) of the time each stage is idle; 2 (P - 1) messages a micro-batch, of what a block puts out.
- *           With several replicas one all-reduce of the stage's gradients, which nothing hides
+ *           With several replicas one all-reduce of the stage's gradients, which nothing hides; with ZeRO-1 a reduce-scatter
+ *           of them and an all-gather of the new values, of equal slices of the stage's range
  *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
  *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
 #include "common/base/log.h"
@@ -143,22 +144,33 @@ ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
     return status;
 }
 
-/* Over the replicas of this stage. What a copy's stage has of the gradient has gone to the owner. */
+/* The replicas' sum of the gradients, or of this one's slice; or its slice of the values, to all of them. Counted in `phase`. */
+static void meet_replicas(struct pipeline *s, ls_phase phase, float *all) {
+    struct ddp *ddp = &s->ddp;
+    ls_parallel *p = &ddp->base;
+    size_t floats = s->stage->floats, slice = ddp_stage_slice(s->stage, p->data_size);
+    float *own = all + slice * (size_t)p->data_rank;
+    ls_phase_enter(p->clocks, phase);
+    ls_event_record(s->passed, ddp->compute);
+    ls_stream_wait_event(ddp->comm_stream, s->passed);
+    ls_device_fail(device_of(s),
+                   phase == LS_PHASE_ALL_REDUCE
+                       ? ls_comm_all_reduce(ddp->comm, ddp->comm_stream, all, floats, LS_FP32, LS_REDUCE_SUM)
+                   : phase == LS_PHASE_REDUCE
+                       ? ls_comm_reduce_scatter(ddp->comm, ddp->comm_stream, all, own, slice, LS_FP32, LS_REDUCE_SUM)
+                       : ls_comm_all_gather(ddp->comm, ddp->comm_stream, own, all, slice, LS_FP32));
+    p->clocks->bytes[phase] += floats * sizeof(float);
+    ls_event_record(s->received, ddp->comm_stream);
+    ls_stream_wait_event(ddp->compute, s->received);
+}
+
+/* What a copy's stage has of the gradient has gone to the owner. */
 ls_status ddp_pipeline_reduce(ls_parallel *p) {
     struct pipeline *s = pipeline_of(p);
-    struct ddp *ddp = &s->ddp;
     if (is_reader(s)) exchange(s, tied_gradient(s), NULL, tied_count(s), LS_FP32, s->stage->tie.owner);
-    if (p->data_size > 1) {
-        ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE);
-        ls_divide(ddp->compute, s->stage->gradients, (float)p->data_size, s->stage->floats);
-        ls_event_record(s->passed, ddp->compute);
-        ls_stream_wait_event(ddp->comm_stream, s->passed);
-        ls_device_fail(device_of(s), ls_comm_all_reduce(ddp->comm, ddp->comm_stream, s->stage->gradients,
-                                                        s->stage->floats, LS_FP32, LS_REDUCE_SUM));
-        p->clocks->bytes[LS_PHASE_ALL_REDUCE] += s->stage->floats * sizeof(float);
-        ls_event_record(s->received, ddp->comm_stream);
-        ls_stream_wait_event(ddp->compute, s->received);
-    }
+    if (p->data_size == 1) return LS_OK;
+    ls_divide(s->ddp.compute, s->stage->gradients, (float)p->data_size, s->stage->floats);
+    meet_replicas(s, s->sharded ? LS_PHASE_REDUCE : LS_PHASE_ALL_REDUCE, s->stage->gradients);
     return LS_OK;
 }
 
@@ -170,9 +182,11 @@ static void renew_copy(struct pipeline *s) {
 }
 
 ls_status ddp_pipeline_apply(ls_parallel *p) {
+    struct pipeline *s = pipeline_of(p);
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
     ls_status status = ls_parallel_update(p, ls_model_untaken(p->model));
-    if (status == LS_OK) renew_copy(pipeline_of(p));
+    if (status == LS_OK && s->sharded && p->data_size > 1) meet_replicas(s, LS_PHASE_GATHER, s->stage->values);
+    if (status == LS_OK) renew_copy(s);
     ls_phase_enter(p->clocks, LS_PHASE_OTHER);
     return status;
 }

@@ -12,6 +12,7 @@ extern const struct ls_mode ddp_pipeline_mode;
 ls_status ddp_pipeline_check(const ddp_schedule *schedule);
 
 /* As ddp_create, in the grid options->mesh, with options->stages, schedule and micro_batches: steps have so many (--accumulate).
+ * options->shards, a second group of all ranks: the replicas of a stage share its optimizer's state out (ZeRO-1); or NULL.
  * `model` is `placed` and LS_FORWARD_ONLY (model.h), and gets its initial values afterwards, the same on all ranks. What the
  * reducer's options say does not apply. */
 ls_status ddp_create_pipeline(ls_parallel **out, ls_model *model, const ddp_options *options);

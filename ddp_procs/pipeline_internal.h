@@ -19,6 +19,7 @@ struct pipeline {
     /* constant after create */
     ddp_stage *stage;
     ls_comm *axis; /* the stages; for the comm stream */
+    bool sharded;  /* ZeRO-1: each replica updates a slice of the stage's parameters */
     struct ddp_instruction *list;
     size_t list_count;
     int micro_batches, slot_count;

@@ -26,7 +26,9 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     bytes[LS_PHASE_STAGES] =
         (uint64_t)size.micro_batches * rows * elements * ls_dtype_nbytes(ls_model_precision(p->model));
     if (is_owner(s) || is_reader(s)) bytes[LS_PHASE_STAGES] += tied_count(s) * sizeof(float);
-    if (p->data_size > 1) bytes[LS_PHASE_ALL_REDUCE] = floats * sizeof(float);
+    if (p->data_size == 1) return;
+    bytes[s->sharded ? LS_PHASE_REDUCE : LS_PHASE_ALL_REDUCE] = floats * sizeof(float);
+    if (s->sharded) bytes[LS_PHASE_GATHER] = floats * sizeof(float);
 }
 
 /* In the frame of the micro-batch whose loss it was: what came from the stage before, or this one's own. */
@@ -98,17 +100,32 @@ static ls_status alloc_slots(struct pipeline *s, const ddp_options *options) {
     return status == LS_OK ? ls_parallel_add_places(p, s->slot_count + ls_device_runs_behind(device_of(s))) : status;
 }
 
-/* Range p is parameter p: all of it, or nothing, as of a copy. */
+/* What of parameter p this rank updates: all of what its stage has, but of a copy nothing; or what lies in its slice. */
+static ls_optimizer_range find_own(const struct pipeline *s, size_t p) {
+    const ls_parallel *base = &s->ddp.base;
+    const struct ls_tensor *tensor = ls_model_parameter(base->model, p);
+    const ddp_stage *stage = s->stage;
+    ls_optimizer_range range = {.tensor = tensor};
+    if (stage->parts[p].count == 0 || tensor->data >= stage->values + stage->floats) return range;
+    size_t slice = s->sharded ? ddp_stage_slice(stage, base->data_size) : stage->floats;
+    size_t begin = s->sharded ? slice * (size_t)base->data_rank : 0, end = begin + slice;
+    size_t at = (size_t)(tensor->data - stage->values), behind = at + tensor->count;
+    if (begin < at) begin = at;
+    if (end > behind) end = behind;
+    if (begin >= end) return range;
+    range.first = begin - at;
+    range.count = end - begin;
+    return range;
+}
+
 static ls_status create_optimizer(struct pipeline *s, const ddp_options *options) {
     ls_parallel *p = &s->ddp.base;
     size_t count = ls_model_parameter_count(p->model);
     ls_optimizer_range *own = calloc(count + 1, sizeof *own);
     if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's part of an optimizer");
-    for (size_t i = 0; i < count; i++)
-        own[i] = (ls_optimizer_range){.tensor = ls_model_parameter(p->model, i),
-                                      .count = s->stage->is_copy[i] ? 0 : s->stage->parts[i].count};
-    ls_status status =
-        ls_optimizer_create_of(&p->optimizer, device_of(s), own, count, options->stages, &options->optimizer);
+    for (size_t i = 0; i < count; i++) own[i] = find_own(s, i);
+    ls_comm *group = s->sharded ? options->shards : options->stages;
+    ls_status status = ls_optimizer_create_of(&p->optimizer, device_of(s), own, count, group, &options->optimizer);
     free(own);
     return status;
 }
@@ -143,7 +160,8 @@ static ls_status plan(struct pipeline *s, const ddp_options *options) {
 static ls_status create_update(struct ddp *ddp, const ddp_options *options) {
     struct pipeline *s = pipeline_of(&ddp->base);
     s->axis = options->mesh->axis[LS_MESH_PIPELINE];
-    ls_status status = ddp_stage_create(&s->stage, options->stages, ddp->comm, ddp->base.model);
+    s->sharded = options->shards != NULL;
+    ls_status status = ddp_stage_create(&s->stage, options->stages, ddp->comm, options->shards, ddp->base.model);
     if (status != LS_OK) return status;
     ddp->base.loss_elsewhere |= !ddp_stage_is_last(s->stage);
     status = plan(s, options);

@@ -174,7 +174,7 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
 static ls_status check_pipeline(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
     const char *other = s->join || s->uneven              ? "--uneven and --join: all stages take the same steps"
-                        : s->shard_state > 0              ? "--shard-state, which shares out what a stage has"
+                        : s->shard_state > 1              ? "--shard-state 2 and 3; 1 shares out the optimizer's state"
                         : s->find_unused                  ? "--find-unused: unused parameters are left alone as it is"
                         : s->compression.half != LS_FP32 || s->compression.fraction > 0 ? "--compress"
                         : s->debug_ranks                  ? "--debug-ranks, whose ranks hold the same"

@@ -74,17 +74,19 @@ static ls_status alloc_buffers(ddp_stage *s, const ls_parameters *all) {
     return status;
 }
 
-static void place_parameters(ddp_stage *s) {
+/* `replica`: the first one's parameters are what others read. */
+static void place_parameters(ddp_stage *s, int replica) {
     ls_parameters *all = ls_model_tensors(s->model);
     for (int b = 0; b < all->block_count; b++) place_own(s, b);
     for (size_t p = 0; p < all->count; p++) {
         struct ls_tensor *tensor = &all->tensors[p];
         bool own = is_own(s, all->block_of[p]);
-        s->is_copy[p] = has_copy(s) && p == s->tie.parameter;
+        bool is_tied = has_copy(s) && p == s->tie.parameter;
+        s->is_copy[p] = is_tied || replica > 0;
         if (own) tensor->gradient = s->gradients + (all->offsets[p] - all->block_begins[s->blocks.first]);
-        if (s->is_copy[p]) tensor->gradient = s->gradients + s->floats;
+        if (is_tied) tensor->gradient = s->gradients + s->floats;
         s->parts[p] =
-            own || s->is_copy[p] ? (struct ls_part){tensor->data, 0, tensor->count} : (struct ls_part){s->values, 0, 0};
+            own || is_tied ? (struct ls_part){tensor->data, 0, tensor->count} : (struct ls_part){s->values, 0, 0};
     }
 }
 
@@ -152,30 +154,32 @@ ls_status ddp_stage_share_buffers(const ddp_stage *s) {
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 
-static ls_status build(ddp_stage *s, ls_comm *data) {
+static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
     ls_parameters *all = ls_model_tensors(s->model);
     const ls_network *network = ls_model_network(s->model);
     ls_status status = ddp_cut_network(&s->cut, network, ls_comm_world_size(s->beside));
     if (status != LS_OK) return status;
     s->tie = ddp_tie_of(&s->cut, network);
     s->blocks = (struct ls_blocks){s->cut.begins[s->number], s->cut.begins[s->number + 1]};
+    size_t unit = ls_aligned_floats(1) * (size_t)ls_comm_world_size(data);
     s->floats = all->block_begins[s->blocks.end] - all->block_begins[s->blocks.first];
+    s->floats = (s->floats + unit - 1) / unit * unit;
     s->parts = calloc(all->count + 1, sizeof *s->parts);
     s->is_copy = calloc(all->count + 1, sizeof *s->is_copy);
     if (!s->parts || !s->is_copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's list of parameters");
     status = alloc_values(s, all);
     if (status == LS_OK) status = alloc_gradients(s, all, data);
     if (status == LS_OK) status = alloc_buffers(s, all);
-    if (status == LS_OK) place_parameters(s);
+    if (status == LS_OK) place_parameters(s, all_ranks ? ls_comm_rank(data) : 0);
     return status;
 }
 
-ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_model *model) {
+ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_comm *all_ranks, ls_model *model) {
     *out = NULL;
     ddp_stage *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage");
     *s = (ddp_stage){.model = model, .beside = beside, .number = ls_comm_rank(beside)};
-    ls_status status = build(s, data);
+    ls_status status = build(s, data, all_ranks);
     if (status != LS_OK) {
         ddp_stage_destroy(s, data);
         return status;
@@ -183,7 +187,7 @@ ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_m
     ls_parameters *all = ls_model_tensors(model);
     all->parts = s->parts;
     all->is_copy = s->is_copy;
-    all->group = beside;
+    all->group = all_ranks ? all_ranks : beside;
     ls_model_on_blocks(model, enter, leave, s);
     *out = s;
     return LS_OK;

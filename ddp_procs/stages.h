@@ -36,9 +36,9 @@ typedef struct ddp_stage {
     struct ddp_tie tie;
     ls_model *model;
     ls_comm *beside;
-    size_t floats;    /* of the own blocks' parameters, as they are laid out */
-    float *values;    /* of them; behind them, where this stage has the copy, the whole block of the copied parameter */
-    void *halves;     /* likewise in half precision, or NULL */
+    size_t floats; /* of the own blocks' parameters, as they are laid out; a multiple of what ranks of `data` may cut */
+    float *values; /* of them; behind them, where this stage has the copy, the whole block of the copied parameter */
+    void *halves;  /* likewise in half precision, or NULL */
     float *gradients; /* of the own blocks' parameters; behind them the copy's */
     struct ls_part *parts;
     bool *is_copy;
@@ -49,10 +49,14 @@ typedef struct ddp_stage {
 /* Gives a model without values (`placed`, LS_FORWARD_ONLY: model.h) those of this rank's stage, zeros, and gradients for them.
  * From then on passes of the model, on all ranks together, get each block's parameters from its stage. `beside`: a group of the
  * axis, for the compute stream; its rank is the stage. Gradients lie in memory of `data`, a group of ranks of this stage, if it
- * has several. Collective; all are borrowed until destroy. On failure *out is NULL. */
-ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_model *model);
+ * has several. `all_ranks`: a group of all replicas' ranks, for whoever brings shards of them together; NULL: `beside` does that.
+ * Collective; all are borrowed until destroy. On failure *out is NULL. */
+ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_comm *all_ranks, ls_model *model);
 /* The model has no values afterwards. NULL is a no-op. */
 void ddp_stage_destroy(ddp_stage *stage, ls_comm *data);
+
+/* Of `floats`, the slice of one of so many replicas, and where it begins (ZeRO-1). */
+static inline size_t ddp_stage_slice(const ddp_stage *s, int replicas) { return s->floats / (size_t)replicas; }
 
 static inline bool ddp_stage_is_first(const ddp_stage *s) { return s->number == 0; }
 static inline bool ddp_stage_is_last(const ddp_stage *s) { return s->number == s->cut.stages - 1; }

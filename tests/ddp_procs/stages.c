@@ -27,7 +27,11 @@ static void join(struct rank *rank, struct stage_job *job, const struct stage_pl
     options.group = "beside";
     ls_comm_options beside = ls_mesh_options(&job->mesh, LS_MESH_PIPELINE, sizes, &options, name);
     CHECK(ls_comm_create_shm(&job->beside, &beside) == LS_OK);
+    options.job = job->mesh.job;
+    options.group = "all";
+    if (plan->sharded) CHECK(ls_comm_create_shm(&job->all, &options) == LS_OK);
     if (!plan->plan.sync_bn) return;
+    options.group = "beside";
     beside = ls_mesh_options(&job->mesh, LS_MESH_DATA, sizes, &options, name);
     CHECK(ls_comm_create_shm(&job->sync_bn, &beside) == LS_OK);
 }
@@ -57,6 +61,7 @@ void stage_job_open(struct rank *rank, struct stage_job *job, const struct stage
                            .mesh = &job->mesh,
                            .sync_bn = job->sync_bn,
                            .stages = job->beside,
+                           .shards = job->all,
                            .schedule = plan->schedule,
                            .micro_batches = micro_batches(&plan->plan),
                            .max_batch = rows,
@@ -77,6 +82,7 @@ void stage_job_close(const struct rank *rank, struct stage_job *job) {
     ls_device_memory(s->devices[0], &memory);
     CHECK(memory.current_total_bytes == 0);
     ls_device_close(s->devices[0]);
+    ls_comm_destroy(job->all);
     ls_comm_destroy(job->sync_bn);
     ls_comm_destroy(job->beside);
     ls_mesh_destroy(&job->mesh);

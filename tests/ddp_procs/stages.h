@@ -10,13 +10,14 @@ struct stage_plan {
     struct plan plan; /* of the reference: a single device, or DDP on as many as there are replicas */
     int stages;
     ddp_schedule_kind schedule;
+    bool sharded;                   /* ZeRO-1 */
     const struct outcome *expected; /* of the reference's ranks */
 };
 
 /* A rank's whole life in a test. */
 struct stage_job {
     ls_mesh mesh;
-    ls_comm *beside, *sync_bn;
+    ls_comm *beside, *sync_bn, *all;
     struct session session;
     struct samples samples; /* its replica's */
 };

@@ -105,6 +105,32 @@ TEST(replicas_have_the_bits_of_distributed_data_parallel) {
     stages_expect_reference(make(plan, 2, 2));
 }
 
+/* ZeRO-1: slices of a stage's range, which cut tensors anywhere. */
+TEST(replicas_may_share_the_optimizers_state_out) {
+    struct plan plan = small;
+    plan.mode = MODE_DDP;
+    plan.devices = 2;
+    struct stage_plan two = make(plan, 3, 2);
+    two.sharded = true;
+    stages_expect_reference(two);
+    two.plan.precision = LS_FP16;
+    two.plan.optimizer = momentum();
+    two.plan.optimizer.scaler.init_scale = 0x1p20; /* a rank finds infinities that are not in its own slice */
+    two.plan.optimizer.scaler.growth_interval = 2;
+    stages_expect_reference(two);
+    two.plan.streams = "shuffle:5";
+    struct outcome *expected = outcomes_run(&two.plan);
+    two.expected = expected;
+    stages_expect_bits(&two);
+    outcomes_free(expected);
+    two.plan = plan;
+    two.plan.optimizer = momentum();
+    two.plan.devices = 4;
+    two.stages = 2;
+    two.plan.accumulate = 1;
+    stages_expect_reference(two);
+}
+
 /* --- a tied parameter ------------------------------------------------------------------------------------------------ */
 
 /* The owner begins its last backward from the other's part: with one micro-batch that is one device's order. Here the first stage
@@ -138,7 +164,10 @@ TEST_IN(scratch, so_has_a_gpt) {
         stages_expect_reference(make(plan, stages, 1));
         plan.mode = MODE_DDP;
         plan.devices = 2;
-        stages_expect_reference(make(plan, stages, 1));
+        struct stage_plan replicas = make(plan, stages, 1);
+        stages_expect_reference(replicas);
+        replicas.sharded = true;
+        stages_expect_reference(replicas);
     }
 }
 

@@ -103,6 +103,7 @@ TEST_IN(programs, test_a_stage_is_killed) {
     kill_one(3, 2, "inline", "convnet", "--pipeline 3 --accumulate 4");
     kill_one(4, 1, "inline", "mlp", "--pipeline 2 --accumulate 3");
     kill_one(4, 2, "threads", "mlp", "--pipeline 2 --schedule gpipe --clip-norm 1");
+    kill_one(4, 3, "inline", "convnet", "--pipeline 2 --accumulate 2 --shard-state 1");
 }
 
 TEST_IN(programs, test_a_rank_is_stopped) {

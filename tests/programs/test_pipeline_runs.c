@@ -39,15 +39,27 @@ TEST_IN(programs, test_runs_end_as_one_device_does) {
 }
 
 TEST_IN(programs, test_replicas_end_as_ranks_do) {
-    static const char *const line = "--accumulate 2 --batch-size 40 --steps 5 --model convnet --quiet";
-    char hash[2][PROGRAM_HASH + 1];
-    for (int i = 0; i < 2; i++) {
-        int stages = i ? 3 : 1;
-        program_run(&p, "ddp_train --spawn %d --pipeline %d %s", 2 * stages, stages, line);
-        assert_int_equal(p.status, 0);
-        program_read_hash(&p, hash[i]);
+    static const struct {
+        int stages;
+        const char *how;
+    } runs[] = {{1, ""}, {3, ""}, {3, "--shard-state 1"}};
+    static const char *const line = "--accumulate 2 --batch-size 40 --model convnet --quiet";
+    char hash[COUNT_OF(runs)][PROGRAM_HASH + 1], weights[COUNT_OF(runs)][200], saved[200];
+    snprintf(saved, sizeof saved, "%s", scratch_path("saved"));
+    for (size_t i = 0; i < COUNT_OF(runs); i++) {
+        snprintf(weights[i], sizeof weights[i], "%s%zu", scratch_path("weights"), i);
+        program_run(&p, "ddp_train --spawn %d --pipeline %d %s --steps 5 %s --save %s --save-weights %s",
+                    2 * runs[i].stages, runs[i].stages, runs[i].how, line, saved, weights[i]);
+        if (p.status != 0) fail_msg("%s: %s", runs[i].how, p.err_text);
+        assert_true(same_files(weights[0], weights[i]));
     }
-    assert_string_equal(hash[0], hash[1]);
+    for (size_t i = 0; i < COUNT_OF(runs); i++) { /* with what the shards have saved */
+        program_run(&p, "ddp_train --spawn %d --pipeline %d %s --steps 8 %s --resume %s", 2 * runs[i].stages,
+                    runs[i].stages, runs[i].how, line, saved);
+        if (p.status != 0) fail_msg("%s: %s", runs[i].how, p.err_text);
+        program_read_hash(&p, hash[i]);
+        assert_string_equal(hash[i], hash[0]);
+    }
 }
 
 /* Whole in both directions; a run goes on with another number of stages. */
@@ -96,7 +108,7 @@ TEST_IN(programs, test_what_stages_cannot_do_is_refused) {
         {"--spawn 3 --pipeline 2", "--pipeline 2 takes a multiple of 2 ranks, and there are 3"},
         {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has 3 blocks"},
         {"--spawn 2 --pipeline 2 --join", "does not go with --uneven and --join"},
-        {"--spawn 2 --pipeline 2 --shard-state 1", "does not go with --shard-state"},
+        {"--spawn 2 --pipeline 2 --shard-state 2", "does not go with --shard-state 2 and 3"},
         {"--spawn 2 --pipeline 2 --find-unused", "does not go with --find-unused"},
         {"--spawn 2 --pipeline 2 --compress fp16", "does not go with --compress"},
         {"--spawn 2 --pipeline 2 --debug-ranks", "does not go with --debug-ranks"},

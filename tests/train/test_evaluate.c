@@ -97,12 +97,12 @@ TEST(time_goes_to_the_phase_that_ends) {
 }
 
 TEST(phases_have_names_and_know_what_is_communication) {
-    static const ls_phase communication[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE, LS_PHASE_BROADCAST,
-                                             LS_PHASE_GATHER,  LS_PHASE_REDUCE,    LS_PHASE_ALL_REDUCE};
+    static const ls_phase communication[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE,  LS_PHASE_BROADCAST, LS_PHASE_GATHER,
+                                             LS_PHASE_REDUCE,  LS_PHASE_ALL_REDUCE, LS_PHASE_STAGES};
     int count = 0;
     for (int p = 0; p < LS_PHASE_COUNT; p++) count += ls_phase_is_communication((ls_phase)p);
-    assert_int_equal(count, 6);
-    for (size_t p = 0; p < 6; p++) assert_true(ls_phase_is_communication(communication[p]));
+    assert_int_equal(count, COUNT_OF(communication));
+    for (size_t p = 0; p < COUNT_OF(communication); p++) assert_true(ls_phase_is_communication(communication[p]));
     assert_string_equal(ls_phase_name(LS_PHASE_OTHER), "other");
     assert_string_equal(ls_phase_name(LS_PHASE_ALL_REDUCE), "all-reduce");
     assert_string_equal(ls_phase_name(LS_PHASE_OPTIMIZER), "optimizer");

@@ -204,6 +204,7 @@ typedef ls_status (*create_fn)(ls_parallel **out, ls_model *model, const ddp_opt
 
 static create_fn create_of(const ddp_settings *s) {
     static const create_fn by_stage[] = {ddp_create, ddp_create_zero1, ddp_create_zero2, ddp_create_zero3};
+    if (has_stages(s)) return ddp_create_pipeline;
     return s->compression.fraction > 0 ? ddp_create_topk : by_stage[s->shard_state];
 }
 
@@ -243,8 +244,7 @@ static ls_status build(struct session *session, ddp_settings *s) {
                                        .find_unused = s->find_unused,
                                        .compress = s->compression.half},
                            .compression = s->compression};
-    status = has_stages(s) ? ddp_create_pipeline(&session->parallel, session->model, &options)
-                           : create_of(s)(&session->parallel, session->model, &options);
+    status = create_of(s)(&session->parallel, session->model, &options);
     return status == LS_OK && comes_in_blocks(s) ? fill_model(session, s, session->self.rank == 0) : status;
 }
 

@@ -173,9 +173,9 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
 /* What stages of a model have no place for. */
 static ls_status check_pipeline(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
-    const char *other = s->join || s->uneven              ? "--uneven and --join: all stages take the same steps"
-                        : s->shard_state > 1              ? "--shard-state 2 and 3; 1 shares out the optimizer's state"
-                        : s->find_unused                  ? "--find-unused: unused parameters are left alone as it is"
+    const char *other = s->join || s->uneven ? "--uneven and --join: all stages take the same steps"
+                        : s->shard_state > 1 ? "--shard-state 2 and 3; 1 shares out the optimizer's state"
+                        : s->find_unused     ? "--find-unused: unused parameters are left alone as it is"
                         : s->compression.half != LS_FP32 || s->compression.fraction > 0 ? "--compress"
                         : s->debug_ranks                  ? "--debug-ranks, whose ranks hold the same"
                         : s->train.checkpoint_activations ? "--checkpoint-activations"
@@ -240,6 +240,10 @@ void ddp_settings_note_idle(const ddp_settings *s, int world_size) {
     note_idle_compression(s, world_size);
     if (s->schedule != ddp_settings_defaults().schedule && s->pipeline == 1)
         ls_note("--schedule has no effect: without --pipeline there is one stage, which runs each micro-batch in turn");
+    if (s->pipeline > 1 && (s->bucket_cap_mb != ddp_settings_defaults().bucket_cap_mb || !s->overlap))
+        ls_note(
+            "--bucket-cap-mb and --no-overlap have no effect: with --pipeline a stage's gradients are reduced in one "
+            "piece, behind the last backward");
     if (s->allreduce > 0 && s->shard_state > 0)
         ls_note("--allreduce has no effect: with --shard-state gradients are reduce-scattered, in the ranks' order");
     if (s->shard_state == 3 && s->bucket_cap_mb != ddp_settings_defaults().bucket_cap_mb)

@@ -39,24 +39,35 @@ struct ls_segments {
 };
 
 /* Plans the arena: at its begin room for the frame of any one segment; behind that the inputs of all segments but the first, each
- * at the next multiple of 64 bytes, or `in_turn` at the same. Returns the bytes of the whole. */
-static size_t plan_arena(struct segment *list, int count, size_t max_batch, bool in_turn) {
-    size_t begin = 0, end;
+ * at the next multiple of 64 bytes. Returns the bytes of the whole. */
+static size_t plan_arena(struct segment *list, int count, size_t max_batch) {
+    size_t nbytes = 0;
     for (int i = 0; i < count; i++)
-        if (ls_frame_nbytes(list[i].frame) > begin) begin = ls_frame_nbytes(list[i].frame);
-    end = begin;
+        if (ls_frame_nbytes(list[i].frame) > nbytes) nbytes = ls_frame_nbytes(list[i].frame);
     for (int i = 1; i < count; i++) {
-        size_t at = in_turn ? begin : end, behind = at + ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample);
-        list[i].input_offset = at;
-        if (behind > end) end = behind;
+        list[i].input_offset = nbytes;
+        nbytes += ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample);
     }
-    return end;
+    return nbytes;
+}
+
+/* The same without a backward: behind that of the frames is room for one input, the largest, since each is read once. */
+static size_t plan_in_turn(struct segment *list, int count, size_t max_batch) {
+    size_t frame = 0, input = 0;
+    for (int i = 0; i < count; i++) {
+        size_t nbytes = i > 0 ? ls_frame_aligned(max_batch * list[i].input_nbytes_per_sample) : 0;
+        if (ls_frame_nbytes(list[i].frame) > frame) frame = ls_frame_nbytes(list[i].frame);
+        if (nbytes > input) input = nbytes;
+    }
+    for (int i = 1; i < count; i++) list[i].input_offset = frame;
+    return frame + input;
 }
 
 /* One arena and one workspace for all. */
 static ls_status place(ls_segments *s, size_t max_batch, bool in_turn) {
     if (s->count == 1) return ls_frame_place(s->list[0].frame, NULL, NULL);
-    size_t nbytes = plan_arena(s->list, s->count, max_batch, in_turn), workspace = 0;
+    size_t nbytes = in_turn ? plan_in_turn(s->list, s->count, max_batch) : plan_arena(s->list, s->count, max_batch);
+    size_t workspace = 0;
     for (int i = 0; i < s->count; i++) {
         size_t needed = ls_frame_workspace_nbytes(s->list[i].frame);
         if (needed > workspace) workspace = needed;

@@ -320,6 +320,27 @@ TEST_IN(programs, launches_of_all_kinds_take_turns) {
     }
 }
 
+/* --- stages ---------------------------------------------------------------------------------------------------------- */
+
+/* Whichever way messages take, and in every order of the streams. */
+TEST_IN(programs, stages_end_as_one_gpu_does) {
+    static const char *const line = "--model mlp:784,32,16,10 --batch-size 18 --accumulate 4 --steps 4 --quiet";
+    static const char *const backends[] = {"shm", "nccl"}, *const schedules[] = {"gpipe", "1f1b"};
+    char hash[2][PROGRAM_HASH + 1], command[400];
+    snprintf(command, sizeof command, "CUDA_ON_CPU_DEVICES=1 dp_train --single %s", line);
+    expect_success(command);
+    program_read_hash(&p, hash[0]);
+    for (int i = 0; i < 4; i++) {
+        snprintf(command, sizeof command,
+                 "CUDA_ON_CPU_STREAMS=shuffle:%d CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --pipeline 3 --backend %s "
+                 "--schedule %s %s",
+                 i + 1, backends[i / 2], schedules[i % 2], line);
+        expect_success(command);
+        program_read_hash(&p, hash[1]);
+        assert_string_equal(hash[0], hash[1]);
+    }
+}
+
 int main(void) {
     alarm(230);
     return run_added_tests();

@@ -65,6 +65,12 @@ struct ls_pool_shape {
 size_t ls_pool_count(const struct ls_pool_shape *shape);   /* input elements */
 size_t ls_pool_windows(const struct ls_pool_shape *shape); /* output elements */
 
+/* What a rank has of classes, or of a vocabulary, that ranks share out: first .. first + count - 1 of `whole`, perhaps none. Its
+ * rows of logits, and its table, have room for as many as any rank has: what lies behind `count` is padding. */
+struct ls_class_part {
+    size_t first, count, room, whole;
+};
+
 /* Causal attention of `heads` heads over `batch` sequences of `context` positions. */
 #define LS_ATTENTION_MAX_HEAD 128 /* channels of a head */
 struct ls_attention_shape {
@@ -284,6 +290,15 @@ void ls_embedding_forward(ls_stream *stream, ls_dtype dtype, void *y, const int3
 void ls_embedding_backward(ls_stream *stream, ls_dtype dtype, float *dtable, const void *dy, const int32_t *tokens,
                            size_t rows, size_t vocabulary, size_t channels, bool accumulate);
 
+/* The same of a part of the vocabulary, token_table and dtable [part.room,channels]: a token of another part is a row of zeros,
+ * to which the position's is added unless position_table is NULL, and has no gradient here. So the parts' y add up to the
+ * whole's, if one of them has the positions. A token outside [0, part.whole) is LS_ERR_INVALID. */
+void ls_embedding_part_forward(ls_stream *stream, ls_dtype dtype, void *y, const int32_t *tokens,
+                               const float *token_table, const float *position_table, size_t rows, size_t context,
+                               struct ls_class_part part, size_t channels);
+void ls_embedding_part_backward(ls_stream *stream, ls_dtype dtype, float *dtable, const void *dy, const int32_t *tokens,
+                                size_t rows, struct ls_class_part part, size_t channels, bool accumulate);
+
 /* --- causal attention: qkv [batch, context, 3 channels], a position's row being q, k, v; y [batch, context, channels] --- */
 
 /* Each head has d = channels/heads channels of q, of k, of v and of y, head after head. Of each sequence and head, for
@@ -307,6 +322,18 @@ void ls_attention_backward(ls_stream *stream, struct ls_attention_shape shape, v
  * = 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */
 void ls_cross_entropy(ls_stream *stream, float *loss, float *dlogits, const float *logits, const int64_t *labels,
                       size_t rows, size_t classes, float scale);
+/* Cross entropy of logits whose classes ranks share out, logits and dlogits [rows,part.room], in three steps, between which the
+ * ranks bring together what the first two leave:
+ *     class_maxima  maxima[r] = the largest logit of the part, -infinity if it has none; NaN if one is
+ *     class_sums    sums[r] = sum of exp(logits - maxima[r]); sums[rows + r] = logits[label] - maxima[r], 0 if the label is
+ *                   another part's. A label outside [0, part.whole) is LS_ERR_INVALID
+ *     class_loss    *loss = scale x sum over rows of log(sums[r]) - sums[rows + r];
+ *                   dlogits = scale (exp(logits - maxima) / sums - onehot); padding gets 0 */
+void ls_class_maxima(ls_stream *stream, float *maxima, const float *logits, size_t rows, struct ls_class_part part);
+void ls_class_sums(ls_stream *stream, float *sums, const float *logits, const float *maxima, const int64_t *labels,
+                   size_t rows, struct ls_class_part part);
+void ls_class_loss(ls_stream *stream, float *loss, float *dlogits, const float *logits, const float *maxima,
+                   const float *sums, const int64_t *labels, size_t rows, struct ls_class_part part, float scale);
 /* *loss = scale x sum (prediction - target)^2; dprediction = 2 scale (prediction - target); scale = 1/count is the
  * mean */
 void ls_squared_error(ls_stream *stream, float *loss, float *dprediction, const float *prediction, const float *target,

@@ -178,6 +178,8 @@ unsigned kernel_own_way(ls_op_id id) {
         [LS_OP_attention_forward] = {3, 3},
         [LS_OP_attention_backward] = {1, 1},
         [LS_OP_cross_entropy] = {3, 3},
+        [LS_OP_class_sums] = {1, 1},
+        [LS_OP_class_loss] = {3, 3},
         [LS_OP_squared_error] = {1, 1},
         [LS_OP_square_sum_list] = {1, 1},
     };

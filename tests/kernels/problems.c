@@ -173,6 +173,8 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_layernorm_backward:
     case LS_OP_embedding_forward:
     case LS_OP_embedding_backward:
+    case LS_OP_embedding_part_forward:
+    case LS_OP_embedding_part_backward:
     case LS_OP_attention_forward:
     case LS_OP_attention_backward:
     case LS_OP_batchnorm_train:

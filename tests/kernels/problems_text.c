@@ -66,3 +66,40 @@ void problem_embedding_backward(struct problem *p, size_t n) {
         p->dtype, dtable,    problem_values(p, rows * channels, 2), problem_tokens(rows, vocabulary), rows, vocabulary,
         channels, n % 2 == 1};
 }
+
+/* Part 1 of two of the vocabulary: what lies behind it in the table is padding. */
+static struct ls_class_part second_half(size_t whole) {
+    size_t room = (whole + 1) / 2;
+    return (struct ls_class_part){room, whole - room, room, whole};
+}
+
+void problem_embedding_part_forward(struct problem *p, size_t n) {
+    size_t context = n / 2 + 1, rows = n > 0 ? 2 * context : 0, channels = n + 3;
+    struct ls_class_part part = second_half(n + 1);
+    void *y = problem_results(p, rows * channels, 1);
+    p->op.arguments.embedding_part_forward = (struct ls_embedding_part_forward_arguments){
+        .dtype = p->dtype,
+        .y = y,
+        .tokens = problem_tokens(rows, part.whole),
+        .token_table = kernel_random(part.room * channels, 2),
+        .position_table = n % 2 == 1 ? kernel_random(context * channels, 3) : NULL,
+        .rows = rows,
+        .context = context,
+        .part = part,
+        .channels = channels};
+}
+
+void problem_embedding_part_backward(struct problem *p, size_t n) {
+    size_t rows = 3 * n, channels = n + 3;
+    struct ls_class_part part = second_half(n + 1);
+    float *dtable = problem_floats(p, part.room * channels, 1);
+    p->op.arguments.embedding_part_backward =
+        (struct ls_embedding_part_backward_arguments){.dtype = p->dtype,
+                                                      .dtable = dtable,
+                                                      .dy = problem_values(p, rows * channels, 2),
+                                                      .tokens = problem_tokens(rows, part.whole),
+                                                      .rows = rows,
+                                                      .part = part,
+                                                      .channels = channels,
+                                                      .accumulate = n % 2 == 1};
+}

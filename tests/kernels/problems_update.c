@@ -22,6 +22,39 @@ void problem_cross_entropy(struct problem *p, size_t n) {
         loss, dlogits, kernel_random(n * classes, 3), make_labels(n, classes), n, classes, 0.25f};
 }
 
+/* The later of two parts of the classes. */
+static struct ls_class_part second_part(size_t whole) {
+    size_t room = (whole + 1) / 2;
+    return (struct ls_class_part){room, whole - room, room, whole};
+}
+
+void problem_class_maxima(struct problem *p, size_t n) {
+    struct ls_class_part part = second_part(class_count(n));
+    float *maxima = problem_floats(p, n, 1);
+    p->op.arguments.class_maxima = (struct ls_class_maxima_arguments){maxima, kernel_random(n * part.room, 2), n, part};
+}
+
+void problem_class_sums(struct problem *p, size_t n) {
+    struct ls_class_part part = second_part(class_count(n));
+    float *sums = problem_floats(p, 2 * n, 1);
+    p->op.arguments.class_sums = (struct ls_class_sums_arguments){
+        sums, kernel_random(n * part.room, 2), kernel_random(n, 3), make_labels(n, part.whole), n, part};
+}
+
+void problem_class_loss(struct problem *p, size_t n) {
+    struct ls_class_part part = second_part(class_count(n));
+    float *loss = problem_floats(p, 1, 1), *dlogits = problem_floats(p, n * part.room, 2);
+    p->op.arguments.class_loss = (struct ls_class_loss_arguments){.loss = loss,
+                                                                  .dlogits = dlogits,
+                                                                  .logits = kernel_random(n * part.room, 3),
+                                                                  .maxima = kernel_random(n, 4),
+                                                                  .sums = problem_positive(2 * n, 5),
+                                                                  .labels = make_labels(n, part.whole),
+                                                                  .rows = n,
+                                                                  .part = part,
+                                                                  .scale = 0.25f};
+}
+
 void problem_squared_error(struct problem *p, size_t n) {
     float *loss = problem_floats(p, 1, 1), *d = problem_floats(p, n, 2);
     p->op.arguments.squared_error =

@@ -216,6 +216,9 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
     }
 }
 
+/* A part that is the whole. */
+static struct ls_class_part all_of(size_t classes) { return (struct ls_class_part){0, classes, classes, classes}; }
+
 /* Of networks for texts: COLUMNS channels, but for attention. */
 static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
     float *const *f = m->large, *const *s = m->small;
@@ -244,6 +247,14 @@ static void fill_text(struct ls_op *op, const struct material *m, ls_op_id id) {
         op->arguments.embedding_backward = (struct ls_embedding_backward_arguments){
             LS_FP32, f[0], f[1], m->tokens, m->texts, m->vocabulary, COLUMNS, false};
         break;
+    case LS_OP_embedding_part_forward:
+        op->arguments.embedding_part_forward = (struct ls_embedding_part_forward_arguments){
+            LS_FP32, f[0], m->tokens, f[1], f[2], m->texts, m->context, all_of(m->vocabulary), COLUMNS};
+        break;
+    case LS_OP_embedding_part_backward:
+        op->arguments.embedding_part_backward = (struct ls_embedding_part_backward_arguments){
+            LS_FP32, f[0], f[1], m->tokens, m->texts, all_of(m->vocabulary), COLUMNS, false};
+        break;
     case LS_OP_attention_forward:
         op->arguments.attention_forward =
             (struct ls_attention_forward_arguments){m->attention, f[0], f[1], f[2], m->workspace};
@@ -266,6 +277,17 @@ static void fill_updates(struct ls_op *op, const struct material *m, ls_op_id id
     case LS_OP_cross_entropy:
         op->arguments.cross_entropy =
             (struct ls_cross_entropy_arguments){s[0], f[0], f[1], m->labels, n / CLASSES, CLASSES, 1};
+        break;
+    case LS_OP_class_maxima:
+        op->arguments.class_maxima = (struct ls_class_maxima_arguments){f[2], f[1], n / CLASSES, all_of(CLASSES)};
+        break;
+    case LS_OP_class_sums:
+        op->arguments.class_sums =
+            (struct ls_class_sums_arguments){f[2], f[1], f[3], m->labels, n / CLASSES, all_of(CLASSES)};
+        break;
+    case LS_OP_class_loss:
+        op->arguments.class_loss =
+            (struct ls_class_loss_arguments){s[0], f[0], f[1], f[2], f[3], m->labels, n / CLASSES, all_of(CLASSES), 1};
         break;
     case LS_OP_squared_error:
         op->arguments.squared_error = (struct ls_squared_error_arguments){s[0], f[0], f[1], f[2], n, 1};

@@ -11,11 +11,17 @@
 
 enum { MOST_LAYERS = 160 };
 
-static ls_status add_linear(ls_network *network, int number, int units, bool relu) {
+static ls_status add_linear(ls_network *network, int number, int units, bool relu, enum ls_layer_cut cut) {
     if (number > MOST_LAYERS) return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_LAYERS);
-    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu, .begins_block = true};
+    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu, .begins_block = true, .cut = cut};
     snprintf(layer.name, sizeof layer.name, "fc%d", number);
     return ls_network_add(network, layer);
+}
+
+/* By pairs; a last layer without a partner stays whole. */
+static enum ls_layer_cut cut_of(int number, bool is_last) {
+    if (number % 2 == 0) return LS_CUT_INPUTS;
+    return is_last ? LS_CUT_NONE : LS_CUT_OUTPUTS;
 }
 
 static ls_status describe_mlp(ls_network *network, const char *model, const char *sizes) {
@@ -29,7 +35,8 @@ static ls_status describe_mlp(ls_network *network, const char *model, const char
                            model);
         }
         if (number == 0) network->input = ls_features((int)size);
-        if (number > 0) status = add_linear(network, number, (int)size, *end == ',');
+        bool is_last = *end != ',';
+        if (number > 0) status = add_linear(network, number, (int)size, !is_last, cut_of(number, is_last));
         if (*end == '\0') break;
         at = end + 1;
     }
@@ -43,7 +50,7 @@ static ls_status describe_mlp(ls_network *network, const char *model, const char
 
 static ls_status describe_branched(ls_network *network) {
     network->input = ls_features(784);
-    ls_status status = add_linear(network, 1, 256, true);
+    ls_status status = add_linear(network, 1, 256, true, LS_CUT_NONE);
     const ls_layer head = {.kind = &ls_linear, .name = "aux", .units = 10};
     const ls_layer next = {.kind = &ls_linear, .name = "fc2", .units = 10, .reads = {"fc1"}};
     if (status == LS_OK) status = ls_network_add(network, head);
@@ -55,7 +62,13 @@ static ls_status describe_branched(ls_network *network) {
 static ls_status describe_convnet(ls_network *network) {
     network->input = (struct ls_shape){.channels = 1, .height = 28, .width = 28};
     const ls_layer layers[] = {
-        {.kind = &ls_conv2d, .name = "conv1", .units = 16, .kernel = 5, .stride = 1, .padding = 2},
+        {.kind = &ls_conv2d,
+         .name = "conv1",
+         .units = 16,
+         .kernel = 5,
+         .stride = 1,
+         .padding = 2,
+         .cut = LS_CUT_OUTPUTS},
         {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
         {.kind = &ls_maxpool2d, .name = "pool1", .kernel = 2},
         {.kind = &ls_conv2d,
@@ -64,7 +77,8 @@ static ls_status describe_convnet(ls_network *network) {
          .kernel = 5,
          .stride = 1,
          .padding = 2,
-         .begins_block = true},
+         .begins_block = true,
+         .cut = LS_CUT_INPUTS},
         {.kind = &ls_batchnorm2d, .name = "bn2", .relu = true},
         {.kind = &ls_maxpool2d, .name = "pool2", .kernel = 2},
         {.kind = &ls_flatten, .name = "flatten", .begins_block = true},

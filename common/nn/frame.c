@@ -5,6 +5,8 @@
  *           backward meets first, to the layer that has made it
  *   sums  : an activation with several readers gets the sum of what they hand back, in the order in which backward meets
  *           them: the first writes, the others add
+ *   pass by: an output that only the next layer's forward reads lies in one of the first two slots, which are free until
+ *           backward
  *   cost  : batch x (outputs + what is kept) of each layer (none for layers in place), and a slot of the largest activation for
  *           each gradient that is alive at the same time: two for a chain of layers, one more for a value that is kept for
  *           an add. Frames have two slots at least, whether they need them or not. In half precision an element has 2 bytes,
@@ -26,13 +28,18 @@ static size_t take(ls_frame *frame, size_t nbytes) {
     return offset;
 }
 
+static size_t slot_offset(const ls_frame *frame, int slot) {
+    return frame->slots_offset + (size_t)slot * frame->slot_nbytes;
+}
+
 static void plan_outputs(ls_frame *frame) {
     size_t element = ls_dtype_nbytes(frame->precision);
     for (size_t l = frame->first; l < frame->end; l++) {
         const ls_layer *layer = &frame->network->layers[l];
         if (layer->is_unread) continue;
         struct ls_frame_layer *place = &frame->layers[l];
-        size_t count = layer->kind->in_place ? 0 : frame->max_batch * ls_shape_count(layer->out);
+        bool has_place = !layer->kind->in_place && !layer->passes_by;
+        size_t count = has_place ? frame->max_batch * ls_shape_count(layer->out) : 0;
         place->y_offset = take(frame, count * element);
         size_t saved = layer->saved_nbytes + frame->max_batch * layer->saved_nbytes_per_sample;
         if (layer->kind->saved_nbytes) saved += layer->kind->saved_nbytes(layer, frame->precision, frame->max_batch);
@@ -200,7 +207,8 @@ ls_status ls_frame_place(ls_frame *frame, void *arena, void *workspace) {
         const ls_layer *layer = &frame->network->layers[l];
         int first_input = layer->inputs[0];
         if (!layer->kind->in_place)
-            place->y = frame->arena + place->y_offset;
+            place->y =
+                frame->arena + (layer->passes_by > 0 ? slot_offset(frame, layer->passes_by - 1) : place->y_offset);
         else if (first_input >= (int)frame->first)
             place->y = frame->layers[first_input].y;
     }
@@ -219,6 +227,7 @@ static void free_shared(ls_frame *frame) {
 void ls_frame_destroy(ls_frame *frame) {
     if (!frame) return;
     free_shared(frame);
+    ls_device_free(frame->device, frame->gathered);
     ls_device_free(frame->device, frame->owned_workspace);
     ls_device_free(frame->device, frame->owned);
     free(frame->layers);

@@ -49,6 +49,7 @@ struct ls_frame {
     void *workspace, *owned_workspace; /* likewise */
     float *outputs;                    /* the network's output in fp32, where layers compute in half precision */
     ls_comm *group;                    /* batch norm's, or NULL */
+    void *gathered;                    /* class_loss.c; NULL: nothing has been evaluated */
     /* the last forward */
     const void *x;
     size_t batch;
@@ -61,6 +62,10 @@ static inline size_t ls_frame_aligned(size_t nbytes) { return (nbytes + 63) / 64
 static inline bool ls_frame_casts_output(const struct ls_frame *frame) {
     return frame->precision != LS_FP32 && frame->end == frame->network->layer_count && !frame->network->casts_itself;
 }
+
+/* Of a network that has a part of the classes: the output for all of them, of the last forward. In memory that the first call
+ * allocates. (class_loss.c) */
+const float *ls_frame_gather_classes(ls_frame *frame, const ls_parameters *parameters);
 
 /* The memory that a layer reads and writes in the forward pass; in place, that of its input. LS_NETWORK_INPUT, or a layer
  * before the frame: the frame's input. */

@@ -117,15 +117,20 @@ static ls_status add_block(ls_network *network, const struct ls_gpt_sizes *sizes
     const struct branch attention = {
         .sum = "attn_sum",
         .chain = {{"ln_1", {.kind = &ls_layernorm, .begins_block = true}},
-                  {"attn.c_attn", {.kind = &ls_linear, .units = 3 * channels, .deviation = DEVIATION}},
-                  {"attn", {.kind = &ls_attention, .heads = sizes->heads, .keeps_scores = sizes->scores}},
-                  {"attn.c_proj", {.kind = &ls_linear, .units = channels, .deviation = deviation}}},
+                  {"attn.c_attn",
+                   {.kind = &ls_linear, .units = 3 * channels, .deviation = DEVIATION, .cut = LS_CUT_QKV}},
+                  {"attn",
+                   {.kind = &ls_attention, .heads = sizes->heads, .keeps_scores = sizes->scores, .cut = LS_CUT_HEADS}},
+                  {"attn.c_proj",
+                   {.kind = &ls_linear, .units = channels, .deviation = deviation, .cut = LS_CUT_INPUTS}}},
         .count = 4};
     const struct branch perceptron = {
         .sum = "mlp_sum",
-        .chain = {{"ln_2", {.kind = &ls_layernorm}},
-                  {"mlp.c_fc", {.kind = &ls_linear, .units = 4 * channels, .gelu = true, .deviation = DEVIATION}},
-                  {"mlp.c_proj", {.kind = &ls_linear, .units = channels, .deviation = deviation}}},
+        .chain =
+            {{"ln_2", {.kind = &ls_layernorm}},
+             {"mlp.c_fc",
+              {.kind = &ls_linear, .units = 4 * channels, .gelu = true, .deviation = DEVIATION, .cut = LS_CUT_OUTPUTS}},
+             {"mlp.c_proj", {.kind = &ls_linear, .units = channels, .deviation = deviation, .cut = LS_CUT_INPUTS}}},
         .count = 3};
     char prefix[32];
     snprintf(prefix, sizeof prefix, "transformer.h.%d.", number);
@@ -144,10 +149,14 @@ ls_status ls_gpt_add_layers(ls_network *network, const char *description) {
     network->input = ls_features(1);
     network->input.rows = sizes.context;
     network->input_nbytes = (size_t)sizes.context * sizeof(int32_t);
-    const ls_layer embedding = {
-        .kind = &ls_embedding, .units = sizes.channels, .vocabulary = sizes.vocabulary, .deviation = DEVIATION};
+    const ls_layer embedding = {.kind = &ls_embedding,
+                                .units = sizes.channels,
+                                .vocabulary = sizes.vocabulary,
+                                .deviation = DEVIATION,
+                                .cut = LS_CUT_CLASSES};
     const ls_layer norm = {.kind = &ls_layernorm, .begins_block = true};
-    const ls_layer head = {.kind = &ls_head, .units = sizes.vocabulary, .shares = {"transformer.wte.weight"}};
+    const ls_layer head = {
+        .kind = &ls_head, .units = sizes.vocabulary, .shares = {"transformer.wte.weight"}, .cut = LS_CUT_CLASSES};
     status = add(network, "", "transformer", embedding);
     for (int l = 0; status == LS_OK && l < sizes.layers; l++) status = add_block(network, &sizes, l);
     if (status == LS_OK) status = add(network, "", "transformer.ln_f", norm);

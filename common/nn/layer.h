@@ -41,6 +41,7 @@ struct ls_pass {
     float *buffers[LS_LAYER_MAX_TENSORS];
     void *saved;     /* kept from forward to backward, as planned */
     void *workspace; /* scratch memory of products */
+    ls_comm *tensor; /* of a network that is cut: the ranks that have the other parts */
     ls_comm *group;  /* batch norm: the ranks that normalise together, more than one; NULL: this one alone */
     void *shared;    /* batch norm with a group: what its ranks tell each other */
     const struct ls_ready *ready; /* backward: for ls_pass_ready */
@@ -55,7 +56,7 @@ struct ls_layer_kind {
     const char *name;
     bool in_place;     /* y is x: the layer needs no output memory */
     bool leaves_input; /* in place, and y is x as it was: others may read it, too */
-    bool hands_on;     /* each input's gradient is that of the output as it is: there is no backward to call */
+    bool hands_on;     /* each input's gradient is that of the output, as backward (optional) leaves it */
     bool reports; /* backward itself says which gradients are ready, and is called without samples, too (described.h) */
     bool apart;   /* backward looks at `adds` of each parameter by itself; else they must all be alike */
     const char *const
@@ -76,6 +77,22 @@ struct ls_layer_kind {
 
 #define LS_NETWORK_INPUT (-1) /* in place of the number of a layer */
 
+/* How tensor parallelism cuts a layer among ranks (tensor_parallel.h). */
+enum ls_layer_cut {
+    LS_CUT_NONE,    /* it stays whole; batch norm and pools go along with their input */
+    LS_CUT_OUTPUTS, /* column-parallel: a rank has outputs of its own, that is rows of the weight and their bias */
+    LS_CUT_QKV,     /* the same in three ranges of outputs: heads of query, of key and of value */
+    LS_CUT_INPUTS,  /* row-parallel: it reads its rank's outputs, so that its own are terms of a sum */
+    LS_CUT_HEADS,   /* attention: heads of its own */
+    LS_CUT_CLASSES  /* embedding, head: a range of the vocabulary */
+};
+
+/* A rank's layer of a network that is cut: what its kind must know of the cut. */
+struct ls_layer_part {
+    int rank, ranks;
+    struct ls_class_part classes; /* LS_CUT_CLASSES */
+};
+
 struct ls_layer {
     /* the description */
     const struct ls_layer_kind *kind;
@@ -87,6 +104,9 @@ struct ls_layer {
     bool gelu;         /* linear: followed by a GELU in the same pass */
     bool keeps_scores; /* attention: scores stay in memory from forward to backward */
     bool begins_block; /* the first layer does anyway */
+    int passes_by; /* 1, 2: no backward reads its output, which lies in that slot until the next layer has read it */
+    enum ls_layer_cut cut;
+    struct ls_layer_part part; /* tensor_parallel.c */
     /* the layers whose outputs it reads, up to the last that is named; NULL: the network's input; none is named: the layer
      * before. Names are looked at while the layer is added */
     const char *reads[LS_LAYER_MAX_INPUTS];
@@ -107,6 +127,10 @@ struct ls_layer {
      * add), and the one that it meets last (behind which the gradient is ready) */
     bool writes_gradient[LS_LAYER_MAX_TENSORS], completes_gradient[LS_LAYER_MAX_TENSORS];
 };
+
+/* What a rank's part of a network has beside the kinds below (tensor_layers.c, tensor_parts.c). */
+extern const struct ls_layer_kind ls_tensor_f, ls_tensor_g, ls_sequence_gather, ls_sequence_scatter;
+extern const struct ls_layer_kind ls_embedding_part, ls_conv2d_part, ls_layernorm_part;
 
 /* Fills the next free parameter (or buffer) of a layer: "<layer>.<suffix>" with this shape. */
 void ls_layer_add_parameter(ls_layer *layer, const char *suffix, int ndim, const size_t *shape);

@@ -1,5 +1,7 @@
 #include "common/nn/loss.h"
 
+#include "common/nn/class_loss.h"
+#include "common/nn/model_internal.h"
 #include "kernels/kernels.h"
 
 double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape output) {
@@ -16,4 +18,14 @@ void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const
         ls_squared_error(stream, loss, dy, y, answers.targets, rows * outputs, (float)(weight / (double)outputs));
         break;
     }
+}
+
+void ls_model_take_loss(ls_model *model, ls_stream *stream, float *loss, float *dy, const float *y,
+                        struct ls_answers answers, size_t rows, double weight) {
+    const ls_network *network = model->network;
+    if (network->class_cut)
+        ls_class_loss_of(network, stream, loss, dy, y, answers.labels, rows, weight, model->class_sums);
+    else
+        ls_loss(network->loss, stream, loss, dy, y, answers, rows, ls_shape_row_count(ls_network_output(network)),
+                weight);
 }

@@ -21,4 +21,8 @@ double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape outpu
 void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const float *y, struct ls_answers answers,
              size_t rows, size_t outputs, double weight);
 
+/* The same of what a training forward of the model returned, whose rows may have a part of the classes (tensor_parallel.h). */
+void ls_model_take_loss(ls_model *model, ls_stream *stream, float *loss, float *dy, const float *y,
+                        struct ls_answers answers, size_t rows, double weight);
+
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/nn/class_loss.h"
 #include "common/nn/model_internal.h"
 
 /* --- create ------------------------------------------------------------------------------------------------------ */
@@ -31,10 +32,14 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
     if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
     model->network = network;
     model->every = every;
-    struct ls_declarations declared = {network->parameters, network->buffers, network->parameter_count,
-                                       network->buffer_count, network->block_count};
+    struct ls_declarations declared = {network->parameters,   network->buffers,     network->parameter_count,
+                                       network->buffer_count, network->block_count, network->cuts,
+                                       network->tensor_rank};
     ls_status status = ls_parameters_create(&model->parameters, device, precision, placed, &declared);
     if (status == LS_OK) status = ls_segments_create(&model->segments, device, network, precision, every, max_batch);
+    if (status == LS_OK && network->class_cut)
+        status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, ls_class_loss_nbytes(network, max_batch),
+                                 "sums over classes", (void **)&model->class_sums);
     return hand_out(out, model, status);
 }
 
@@ -43,18 +48,23 @@ ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network
     return ls_model_create_segments_of(out, device, network, max_batch, precision, 0, false);
 }
 
-ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
-                                   ls_dtype precision, int every, bool placed) {
-    *out = NULL;
-    ls_network *network;
-    ls_status status = ls_network_create(&network, description);
-    if (status == LS_OK)
-        status = ls_model_create_segments_of(out, device, network, max_batch, precision, every, placed);
+ls_status ls_model_create_owning(ls_model **out, ls_device *device, ls_network *network, size_t max_batch,
+                                 ls_dtype precision, int every, bool placed) {
+    ls_status status = ls_model_create_segments_of(out, device, network, max_batch, precision, every, placed);
     if (status == LS_OK)
         (*out)->owned = network;
     else
         ls_network_destroy(network);
     return status;
+}
+
+ls_status ls_model_create_segments(ls_model **out, ls_device *device, const char *description, size_t max_batch,
+                                   ls_dtype precision, int every, bool placed) {
+    *out = NULL;
+    ls_network *network;
+    ls_status status = ls_network_create(&network, description);
+    if (status != LS_OK) return status;
+    return ls_model_create_owning(out, device, network, max_batch, precision, every, placed);
 }
 
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
@@ -68,6 +78,7 @@ ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model
 
 void ls_model_destroy(ls_model *model) {
     if (!model) return;
+    ls_device_free(model->device, model->class_sums);
     ls_segments_destroy(model->segments);
     ls_parameters_destroy(model->parameters);
     ls_network_destroy(model->owned);
@@ -104,18 +115,42 @@ const struct ls_hooks *ls_model_hooks(const ls_model *model) { return &model->ho
 
 /* --- initial values ---------------------------------------------------------------------------------------------- */
 
-static float *at_offset(float *host, const ls_parameters *parameters, size_t tensor) {
-    return host + parameters->offsets[tensor];
+/* Memory on the host for each tensor of a network, parameters first; whole ones, of which a rank may keep a part. */
+struct drawn {
+    const ls_network *network;
+    float **values;
+    size_t count;
+};
+
+static const struct ls_tensor *drawn_tensor(const struct drawn *drawn, size_t index) {
+    const ls_network *network = drawn->network;
+    return index < network->parameter_count ? &network->parameters[index].tensor
+                                            : &network->buffers[index - network->parameter_count];
+}
+
+static void free_drawn(struct drawn *drawn) {
+    for (size_t t = 0; drawn->values && t < drawn->count; t++) free(drawn->values[t]);
+    free(drawn->values);
+}
+
+static ls_status alloc_drawn(struct drawn *drawn, const ls_network *network) {
+    *drawn = (struct drawn){.network = network->whole ? network->whole : network};
+    drawn->count = network->parameter_count + network->buffer_count;
+    drawn->values = calloc(drawn->count + 1, sizeof *drawn->values);
+    bool fits = drawn->values != NULL;
+    for (size_t t = 0; fits && t < drawn->count; t++)
+        fits = (drawn->values[t] = calloc(drawn_tensor(drawn, t)->count + 1, sizeof **drawn->values)) != NULL;
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
 }
 
 /* What a layer shares with an earlier one is drawn all the same, and thrown away: in PyTorch a module has drawn its weight
  * before another takes its place. */
-static ls_status init_layer(const ls_layer *layer, const ls_parameters *all, float *host, ls_generator *generator) {
+static ls_status init_layer(const ls_layer *layer, const struct drawn *drawn, ls_generator *generator) {
     float *parameters[LS_LAYER_MAX_TENSORS] = {0}, *thrown_away[LS_LAYER_MAX_TENSORS] = {0};
     ls_status status = LS_OK;
     for (size_t p = 0; p < layer->parameter_count; p++) {
-        const struct ls_tensor *tensor = &all->tensors[layer->parameter_numbers[p]];
-        parameters[p] = at_offset(host, all, layer->parameter_numbers[p]);
+        const struct ls_tensor *tensor = drawn_tensor(drawn, layer->parameter_numbers[p]);
+        parameters[p] = drawn->values[layer->parameter_numbers[p]];
         if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
         parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
         if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
@@ -125,25 +160,30 @@ static ls_status init_layer(const ls_layer *layer, const ls_parameters *all, flo
     return status;
 }
 
-ls_status ls_model_init(ls_model *model, uint64_t seed) {
-    const ls_parameters *all = model->parameters;
-    ls_model_parameters_changed(model);
-    if (!ls_device_computes(model->device)) return LS_OK; /* there is no place for them, and they may be many */
-    float *host = calloc(all->all_floats, sizeof *host);
-    if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+static ls_status draw(const struct drawn *drawn, uint64_t seed) {
+    const ls_network *network = drawn->network;
     ls_generator generator;
     ls_generator_seed(&generator, seed);
     ls_status status = LS_OK;
-    for (size_t l = 0; status == LS_OK && l < model->network->layer_count; l++)
-        status = init_layer(&model->network->layers[l], all, host, &generator);
-    for (size_t b = 0; b < all->buffer_count; b++) { /* running_mean 0, running_var 1 */
-        const struct ls_tensor *buffer = &all->tensors[all->count + b];
+    for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
+        status = init_layer(&network->layers[l], drawn, &generator);
+    for (size_t t = network->parameter_count; t < drawn->count; t++) { /* running_mean 0, running_var 1 */
+        const struct ls_tensor *buffer = drawn_tensor(drawn, t);
         bool variance = strstr(buffer->name, "running_var") != NULL;
-        for (size_t i = 0; i < buffer->count; i++) at_offset(host, all, all->count + b)[i] = variance ? 1 : 0;
+        for (size_t i = 0; i < buffer->count; i++) drawn->values[t][i] = variance ? 1 : 0;
     }
-    for (size_t t = 0; status == LS_OK && t < all->count + all->buffer_count; t++)
-        status = ls_parameters_write(model->parameters, t, at_offset(host, all, t));
-    free(host);
+    return status;
+}
+
+ls_status ls_model_init(ls_model *model, uint64_t seed) {
+    struct drawn drawn;
+    ls_model_parameters_changed(model);
+    if (!ls_device_computes(model->device)) return LS_OK; /* there is no place for them, and they may be many */
+    ls_status status = alloc_drawn(&drawn, model->network);
+    if (status == LS_OK) status = draw(&drawn, seed);
+    for (size_t t = 0; status == LS_OK && t < drawn.count; t++)
+        status = ls_parameters_write(model->parameters, t, drawn.values[t]);
+    free_drawn(&drawn);
     return status;
 }
 
@@ -172,7 +212,9 @@ struct ls_shape ls_model_input(const ls_model *model) {
 struct ls_shape ls_model_output(const ls_model *model) {
     return ls_network_output(model->network);
 }
-size_t ls_model_outputs(const ls_model *model) { return ls_shape_count(ls_model_output(model)); }
+size_t ls_model_outputs(const ls_model *model) {
+    return ls_shape_count(model->network->layers[model->network->layer_count - 1].out);
+}
 size_t ls_model_input_nbytes(const ls_model *model) {
     if (model->network->input_nbytes > 0) return model->network->input_nbytes;
     return ls_shape_count(model->network->input) * ls_dtype_nbytes(model->precision);

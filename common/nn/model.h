@@ -68,7 +68,7 @@ ls_dtype ls_model_precision(const ls_model *model);
 struct ls_shape ls_model_input(const ls_model *model);
 size_t ls_model_input_nbytes(const ls_model *model); /* of a sample: in the model's precision, or of its integers */
 struct ls_shape ls_model_output(const ls_model *model);
-size_t ls_model_outputs(const ls_model *model);       /* per sample, over all rows */
+size_t ls_model_outputs(const ls_model *model);       /* per sample, over all rows: floats of a training forward */
 size_t ls_model_answer_nbytes(const ls_model *model); /* of a sample: its label (of each row), or its target */
 ls_loss_kind ls_model_loss(const ls_model *model);
 

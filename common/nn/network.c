@@ -28,6 +28,8 @@ void ls_network_destroy(ls_network *network) {
     free(network->parameters);
     free(network->buffers);
     free(network->untaken);
+    free(network->cuts);
+    ls_network_destroy(network->whole);
     free(network);
 }
 
@@ -258,6 +260,7 @@ static const char *suffix_of(const char *text, const ls_layer *layer) {
 
 bool ls_network_may_name(const ls_network *network, const char *name, const char **same) {
     *same = NULL;
+    if (network->whole) return ls_network_may_name(network->whole, name, same);
     for (size_t l = 0; l < network->layer_count; l++) {
         const ls_layer *layer = &network->layers[l];
         const char *suffix = suffix_of(name, layer);
@@ -273,6 +276,7 @@ bool ls_network_may_name(const ls_network *network, const char *name, const char
 }
 
 struct ls_shape ls_network_output(const ls_network *network) {
+    if (network->whole) return ls_network_output(network->whole);
     return network->layers[network->layer_count - 1].out;
 }
 

@@ -42,6 +42,7 @@ bool ls_network_takes_integers(const ls_network *network);
 /* Whether a file of the network's tensors may have one of that name beside them: another name of a parameter that layers
  * share (*same: its own, of the same values), or a constant of PyTorch's module, which says nothing (*same: NULL). */
 bool ls_network_may_name(const ls_network *network, const char *name, const char **same);
+/* Of a part of a network: the whole one's. */
 struct ls_shape ls_network_output(const ls_network *network);
 /* Of a sample: its labels, one for each row of the output, or the floats of its target. */
 size_t ls_network_answers(const ls_network *network);

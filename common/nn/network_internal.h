@@ -8,6 +8,7 @@
 #ifndef LS_NN_NETWORK_INTERNAL_H
 #define LS_NN_NETWORK_INTERNAL_H
 
+#include "common/nn/cut.h"
 #include "common/nn/layer.h"
 #include "common/nn/network.h"
 
@@ -28,6 +29,12 @@ struct ls_network {
     bool *untaken;        /* per parameter: no pass takes it */
     bool has_untaken;
     const struct ls_described *described; /* described.h; NULL: a network that computes */
+    /* a rank's part of a network (tensor_parallel.h) */
+    ls_network *whole;                /* what it is a part of, owned; NULL: it is no part */
+    struct ls_cut *cuts;              /* of each parameter, then of each buffer */
+    int tensor_rank;                  /* which part */
+    ls_comm *tensor;                  /* the ranks that have the other parts; NULL: they have not met */
+    const struct ls_layer *class_cut; /* the last layer, if its outputs are a part of the classes */
 };
 
 /* A network without layers, whose input is activations, and which ls_network_destroy frees. NULL, reported: there is no memory. */

@@ -63,7 +63,8 @@ static ls_status search_layer(const struct search *s, const ls_frame *frame, siz
         status = search_tensor(model, LS_FP32, tensor->data, tensor->count, "parameter ", tensor->name, s->place,
                                s->capacity);
     }
-    if (status != LS_OK || s->place[0] != '\0' || layer->kind->in_place || layer->is_unread) return status;
+    bool has_output = !layer->kind->in_place && !layer->is_unread && !layer->passes_by;
+    if (status != LS_OK || s->place[0] != '\0' || !has_output) return status;
     size_t count = frame->batch * ls_shape_count(layer->out);
     return search_tensor(model, model->precision, frame->layers[l].y, count, "the output of ", layer->name, s->place,
                          s->capacity);

@@ -12,6 +12,8 @@ static ls_status copy_declarations(ls_parameters *p, const struct ls_declaration
     p->count = declared->parameter_count;
     p->buffer_count = declared->buffer_count;
     p->block_count = declared->block_count;
+    p->cuts = declared->cuts;
+    p->cut_rank = declared->cut_rank;
     p->slot_unit = ls_aligned_floats(1);
     p->tensors = calloc(count + 1, sizeof *p->tensors);
     p->offsets = calloc(count + 1, sizeof *p->offsets);
@@ -199,7 +201,19 @@ ls_status ls_part_gather(ls_comm *group, ls_stream *stream, const struct ls_part
     return ls_comm_settle(stream, ls_comm_all_reduce(group, stream, whole, pairs, LS_INT64, LS_REDUCE_SUM));
 }
 
-ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) {
+const struct ls_tensor *ls_parameters_whole(const ls_parameters *p, size_t index) {
+    return p->cuts ? &p->cuts[index].whole : &p->tensors[index];
+}
+
+bool ls_parameters_are_collective(const ls_parameters *p) { return p->parts || p->cuts; }
+
+/* How the tensor is cut; NULL: it is not. */
+static const struct ls_cut *cut_of(const ls_parameters *p, size_t index) {
+    return p->cuts && ls_cut_is_cut(&p->cuts[index]) ? &p->cuts[index] : NULL;
+}
+
+/* What this rank of the cut has of it. */
+static ls_status read_part(const ls_parameters *p, size_t index, float *host) {
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
     size_t count = p->tensors[index].count;
     float *whole;
@@ -215,11 +229,34 @@ ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) 
     return status;
 }
 
-ls_status ls_parameters_write(ls_parameters *p, size_t index, const float *host) {
+ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) {
+    const struct ls_cut *cut = cut_of(p, index);
+    if (!cut) return read_part(p, index, host);
+    float *part = malloc(p->tensors[index].count * sizeof *part);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", cut->whole.name);
+    ls_status status = read_part(p, index, part);
+    if (status == LS_OK)
+        status = ls_cut_gather(cut, p->cut_group, ls_device_stream(p->device, LS_STREAM_COMPUTE), part, host);
+    free(part);
+    return status;
+}
+
+static ls_status write_part(ls_parameters *p, size_t index, const float *host) {
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
     struct ls_part part = {p->tensors[index].data, 0, p->tensors[index].count};
     if (p->parts && index < p->count) part = p->parts[index];
     return ls_copy_now(stream, part.values, host + part.first, part.count * sizeof *host);
+}
+
+ls_status ls_parameters_write(ls_parameters *p, size_t index, const float *host) {
+    const struct ls_cut *cut = cut_of(p, index);
+    if (!cut) return write_part(p, index, host);
+    float *part = malloc(p->tensors[index].count * sizeof *part);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", cut->whole.name);
+    ls_cut_take(cut, p->cut_rank, part, host);
+    ls_status status = write_part(p, index, part);
+    free(part);
+    return status;
 }
 
 /* --- copies in half precision -------------------------------------------------------------------------------------- */

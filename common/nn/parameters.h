@@ -17,6 +17,7 @@
 #include "common/base/dtype.h"
 #include "common/comm/comm.h"
 #include "common/device/device.h"
+#include "common/nn/cut.h"
 #include "common/nn/network.h"
 
 /* The tensors that a network declares. */
@@ -25,6 +26,10 @@ struct ls_declarations {
     const struct ls_tensor *buffers;
     size_t parameter_count, buffer_count;
     int block_count;
+    /* of a part of a network (tensor_parallel.h): how each tensor, parameters first, lies in the whole one, and the ranks that
+     * have the other parts; NULL: it is whole */
+    const struct ls_cut *cuts;
+    int cut_rank;
 };
 
 enum ls_half_state { LS_HALF_FRESH, LS_HALF_STALE, LS_HALF_WANTED };
@@ -50,8 +55,11 @@ typedef struct ls_parameters {
     size_t *offsets, *block_begins, parameter_floats, all_floats;
     float *slab;
     size_t slab_floats;
-    bool slab_is_shared; /* the group's memory */
-    void *half_slab;     /* copies of the parameters, laid out like the slab; NULL in fp32 */
+    bool slab_is_shared;       /* the group's memory */
+    const struct ls_cut *cuts; /* of each tensor, borrowed; NULL: the network is whole */
+    int cut_rank;              /* whose part this is */
+    ls_comm *cut_group;        /* of all parts; set by the caller (ls_tensor_meet); on the compute stream */
+    void *half_slab;           /* copies of the parameters, laid out like the slab; NULL in fp32 */
     /* set by the caller */
     float *gradient_slab;  /* ls_parameters_alloc_gradients, or NULL */
     float **block_values;  /* ls_parameters_place_block ... */
@@ -85,8 +93,14 @@ ls_status ls_parameters_share_slab(ls_parameters *parameters, ls_comm *comm);
  * has them. Several blocks may have one place, if passes find each one's values there. */
 void ls_parameters_place_block(ls_parameters *parameters, int block, float *values, void *half);
 
-/* All of tensor `index`, to the host: collective over the group if it is a parameter that is shared out. And what belongs here of a
- * tensor that is whole on the host; ls_parameters_changed is to follow. Both are host-blocking. */
+/* Name and shape of tensor `index` as a whole: what hashes, weights and checkpoints know. */
+const struct ls_tensor *ls_parameters_whole(const ls_parameters *parameters, size_t index);
+/* Whether reading a tensor takes other ranks. */
+bool ls_parameters_are_collective(const ls_parameters *parameters);
+
+/* All of tensor `index`, to the host: collective over the group if it is a parameter that is shared out, and over that of the
+ * cut if it is cut. And what belongs here of a tensor that is whole on the host; ls_parameters_changed is to follow. Both are
+ * host-blocking. */
 ls_status ls_parameters_read(const ls_parameters *parameters, size_t index, float *host);
 ls_status ls_parameters_write(ls_parameters *parameters, size_t index, const float *host);
 

@@ -39,6 +39,7 @@ static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *par
                            .y = ls_frame_output(frame, (int)l),
                            .saved = frame->layers[l].saved,
                            .workspace = frame->workspace,
+                           .tensor = frame->network->tensor,
                            .group = group_of(frame, l),
                            .shared = frame->layers[l].shared};
     for (int i = 0; i < layer->input_count; i++) pass.x[i] = ls_frame_output(frame, layer->inputs[i]);
@@ -79,8 +80,10 @@ static void forward_layer(ls_frame *frame, ls_parameters *parameters, size_t l, 
     layer->kind->forward(layer, &pass);
 }
 
-static const void *cast_out(ls_frame *frame) {
+static const void *cast_out(ls_frame *frame, const ls_parameters *parameters, ls_forward_kind kind) {
     const void *out = ls_frame_output(frame, (int)frame->end - 1);
+    bool has_part = frame->network->class_cut && frame->end == frame->network->layer_count;
+    if (has_part && kind == LS_EVALUATING && frame->batch > 0) return ls_frame_gather_classes(frame, parameters);
     if (!ls_frame_casts_output(frame)) return out;
     if (frame->batch > 0)
         ls_cast(frame->compute, LS_FP32, frame->outputs, frame->precision, out, count_of(frame, frame->end - 1));
@@ -106,7 +109,7 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
         if (l + 1 == frame->end || layer_at(frame, l + 1)->block != block)
             tell(frame, hooks->leave, hooks, block, false);
     }
-    return cast_out(frame);
+    return cast_out(frame, parameters, kind);
 }
 
 /* --- backward ------------------------------------------------------------------------------------------------------ */
@@ -187,10 +190,6 @@ static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t
     const ls_parameters *parameters = ready->parameters;
     const struct ls_frame_layer *place = &frame->layers[l];
     void *dy = gradient_at(frame, place->dy, given);
-    if (layer->kind->hands_on) {
-        hand_on_all(frame, l, dy, given);
-        return;
-    }
     struct ls_pass pass = begin_pass(frame, parameters, l);
     set_gradients(&pass, layer, parameters, accumulate);
     pass.dy = dy;
@@ -199,11 +198,14 @@ static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t
         const struct ls_route *route = &place->routes[i];
         pass.dx[i] = gradient_at(frame, route->how == LS_ROUTE_ADD ? route->spare : route->slot, given);
     }
-    if (has_work(frame, l))
-        layer->kind->backward(layer, &pass);
-    else
+    if (!has_work(frame, l))
         ls_layer_zero_gradients(layer, &pass);
-    add_to_others(frame, l, given);
+    else if (layer->kind->backward)
+        layer->kind->backward(layer, &pass);
+    if (layer->kind->hands_on)
+        hand_on_all(frame, l, dy, given);
+    else
+        add_to_others(frame, l, given);
 }
 
 void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,

@@ -171,6 +171,8 @@ void ls_segments_backward(ls_segments *s, ls_parameters *parameters, const struc
     }
 }
 
+int ls_segments_first_kept(const ls_segments *s) { return s->list[s->count - 1].frame->blocks.first; }
+
 size_t ls_segments_visits(const ls_segments *s, int *visits) {
     size_t count = 0;
     for (int b = 0; b < s->list[s->count - 1].frame->blocks.end; b++) visits[count++] = b;
@@ -186,7 +188,7 @@ size_t ls_segments_visits(const ls_segments *s, int *visits) {
 
 ls_status ls_segments_look(ls_segments *s, ls_parameters *parameters, ls_look_fn look, void *context) {
     static const struct ls_hooks nobody;
-    bool done = false, alone = !s->list[0].frame->group && !parameters->is_placed;
+    bool done = false, alone = !s->list[0].frame->group && !s->list[0].frame->network->tensor && !parameters->is_placed;
     ls_status status = LS_OK;
     if (s->count > 1 && !alone) return look(context, s->list[s->count - 1].frame, &done);
     for (int i = 0; status == LS_OK && !done && i < s->count; i++) {

@@ -26,6 +26,9 @@ const void *ls_segments_forward(ls_segments *segments, ls_parameters *parameters
 void ls_segments_backward(ls_segments *segments, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,
                           bool accumulate);
 
+/* The first block that is not run forward again before its backward. */
+int ls_segments_first_kept(const ls_segments *segments);
+
 /* ls_model_visits: the order in which the two enter blocks. */
 size_t ls_segments_visits(const ls_segments *segments, int *visits);
 

@@ -12,17 +12,18 @@
  *           into ranges, unless gradients are clipped */
 #include "common/optim/optimizer.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/nn/tensor_parallel.h"
+#include "common/optim/weighed.h"
 #include "kernels/kernels.h"
 
 struct ls_optimizer {
     ls_device *device;
     ls_stream *compute;
-    ls_comm *group; /* NULL: this process has all ranges */
+    ls_comm *group;     /* NULL: this process has all ranges */
+    ls_comm *cut_group; /* ls_optimizer_share_norm, or NULL */
     ls_optimizer_options options;
     ls_optimizer_range *ranges;
     size_t range_count;
@@ -33,48 +34,14 @@ struct ls_optimizer {
     /* all ranges as one list; the gradients are those of the last update */
     struct ls_update_tensor *list, *device_list;
     size_t chunk_count, total;
-    bool list_travels; /* perhaps: it was copied since the stream was waited for */
-    double rate;       /* in the states, once what has been enqueued is done */
+    struct ls_weighed weighed; /* those of them that count in the norm */
+    bool list_travels;         /* perhaps: it was copied since the stream was waited for */
+    double rate;               /* in the states, once what has been enqueued is done */
     /* what weighs the gradients */
     double *square_sum; /* device; NULL: nothing does */
     ls_grad_scaler *scaler;
     struct ls_update_state *records; /* device */
 };
-
-ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind) {
-    return (ls_optimizer_options){
-        .kind = kind,
-        .learning_rate = 1e-3,
-        .weight_decay = kind == LS_ADAMW ? 0.01 : 0,
-        .beta1 = 0.9,
-        .beta2 = 0.999,
-        .epsilon = 1e-8,
-        .scaler = ls_grad_scaler_defaults(),
-    };
-}
-
-static bool is_amount(double value) { return isfinite(value) && value >= 0; }
-
-ls_status ls_optimizer_check(const ls_optimizer_options *o) {
-    if (!is_amount(o->learning_rate))
-        return ls_fail(LS_ERR_USAGE, "the learning rate is %g; it must be >= 0", o->learning_rate);
-    if (!is_amount(o->weight_decay))
-        return ls_fail(LS_ERR_USAGE, "the weight decay is %g; it must be >= 0", o->weight_decay);
-    if (!is_amount(o->momentum)) return ls_fail(LS_ERR_USAGE, "the momentum is %g; it must be >= 0", o->momentum);
-    if (o->nesterov && !(o->momentum > 0)) return ls_fail(LS_ERR_USAGE, "nesterov needs a momentum above 0");
-    if (o->kind != LS_SGD && (o->momentum > 0 || o->nesterov)) {
-        return ls_fail(LS_ERR_USAGE, "momentum and nesterov belong to sgd; adam and adamw have their betas");
-    }
-    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) {
-        return ls_fail(LS_ERR_USAGE, "the betas are %g and %g; they must be in [0, 1)", o->beta1, o->beta2);
-    }
-    /* the device has it in fp32, where 0 means no clipping */
-    bool can_clip = o->clip_norm >= (double)FLT_MIN && o->clip_norm <= (double)FLT_MAX;
-    if (o->clip_norm != 0 && !can_clip) {
-        return ls_fail(LS_ERR_USAGE, "the norm to clip at is %g; it must be a positive fp32 number", o->clip_norm);
-    }
-    return ls_grad_scaler_check(&o->scaler);
-}
 
 static int moments_needed(const ls_optimizer_options *options) {
     if (options->kind != LS_SGD) return 2;
@@ -133,6 +100,7 @@ static ls_status list_gradients(ls_optimizer *optimizer) {
         optimizer->list[r].gradient = gradient_of(&optimizer->ranges[r]);
     ls_copy(optimizer->compute, optimizer->device_list, optimizer->list,
             optimizer->range_count * sizeof *optimizer->list);
+    ls_weighed_list(&optimizer->weighed, optimizer->compute, optimizer->list, optimizer->range_count);
     return LS_OK;
 }
 
@@ -186,6 +154,7 @@ static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ra
     for (size_t r = 0; r < count; r++) optimizer->ranges[r] = ranges[r];
     size_t floats = lay_out(optimizer);
     ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
+    optimizer->weighed = (struct ls_weighed){.device_list = optimizer->device_list};
     if (status == LS_OK) status = alloc(optimizer, sizeof *optimizer->states, "update state", &optimizer->states);
     if (status == LS_OK) status = alloc_moments(optimizer, floats * sizeof(float));
     place_moments(optimizer);
@@ -237,7 +206,21 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     }
     ls_status status = ls_optimizer_create_of(out, ls_model_device(model), ranges, count, NULL, options);
     free(ranges);
+    if (status != LS_OK) return status;
+    status = ls_optimizer_share_norm(*out, model);
+    if (status == LS_OK) return LS_OK;
+    ls_optimizer_destroy(*out);
+    *out = NULL;
     return status;
+}
+
+ls_status ls_optimizer_share_norm(ls_optimizer *optimizer, const ls_model *model) {
+    if (!ls_tensor_group(model)) return LS_OK;
+    optimizer->cut_group = ls_tensor_group(model);
+    ls_status status = ls_weighed_create(&optimizer->weighed, optimizer->device, optimizer->range_count);
+    for (size_t r = 0; status == LS_OK && r < optimizer->range_count; r++)
+        optimizer->weighed.elsewhere[r] = ls_tensor_counts_elsewhere(model, r);
+    return status == LS_OK ? list_gradients(optimizer) : status;
 }
 
 static void update_all(ls_optimizer *optimizer) {
@@ -285,11 +268,9 @@ size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
 
 static void weigh(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
-    ls_square_sum_list(optimizer->compute, optimizer->square_sum, optimizer->device_list, optimizer->range_count,
-                       optimizer->chunk_count, optimizer->total);
-    if (optimizer->group)
-        ls_device_fail(optimizer->device, ls_comm_all_reduce(optimizer->group, optimizer->compute,
-                                                             optimizer->square_sum, 1, LS_FP64, LS_REDUCE_SUM));
+    ls_weighed_sum(&optimizer->weighed, optimizer->compute, optimizer->square_sum);
+    ls_weighed_add_up(optimizer->group, optimizer->compute, optimizer->square_sum);
+    ls_weighed_add_up(optimizer->cut_group, optimizer->compute, optimizer->square_sum);
     ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
                        ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
                        (float)optimizer->options.clip_norm);
@@ -388,6 +369,7 @@ void ls_optimizer_destroy(ls_optimizer *optimizer) {
     for (int m = 0; m < 2 && !optimizer->options.offload; m++) ls_device_free(device, optimizer->moments[m]);
     ls_offload_destroy(optimizer->offload);
     ls_device_free(device, optimizer->states);
+    ls_weighed_destroy(&optimizer->weighed);
     ls_device_free(device, optimizer->device_list);
     ls_device_free(device, optimizer->square_sum);
     ls_device_free(device, optimizer->records);

@@ -48,7 +48,8 @@ ls_optimizer_options ls_optimizer_defaults(ls_optimizer_kind kind);
 /* LS_ERR_USAGE, with one line, for options that are out of range or contradict each other. */
 ls_status ls_optimizer_check(const ls_optimizer_options *options);
 
-/* Over all parameters of a model: range p is parameter p. */
+/* Over all parameters of a model: range p is parameter p. Of a part of a network (common/nn/tensor_parallel.h) the norm is the
+ * whole's. */
 ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_optimizer_options *options);
 
 /* Over ranges in the memory of `device`; there may be none. The list is copied, the tensors are borrowed until destroy.
@@ -57,6 +58,11 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
  * nothing else. LS_ERR_USAGE for options out of range. On failure *out is NULL. */
 ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls_optimizer_range *ranges,
                                  size_t range_count, ls_comm *group, const ls_optimizer_options *options);
+
+/* For the optimizer of a part of a network (common/nn/tensor_parallel.h), whose range p is one of parameter p: the norm, and
+ * whether a gradient is infinite, are those of all parts, what they have alike counted once. Of a whole network nothing
+ * happens. Before the first step; ls_optimizer_create does it. */
+ls_status ls_optimizer_share_norm(ls_optimizer *optimizer, const ls_model *model);
 
 /* Enqueues one update of every range from its gradient, on the compute stream of the device: unscale, clip, update, and
  * what the loss scaler makes of it, all decided on the device. The gradients themselves stay as they are: what

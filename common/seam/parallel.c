@@ -90,16 +90,16 @@ static float *loss_slot(ls_parallel *p) {
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight) {
     const struct ls_device_batch *batch = p->batch;
     struct ls_shape output = ls_model_output(p->model);
-    size_t rows = batch->count * ls_shape_rows(output), outputs = ls_shape_row_count(output);
+    size_t rows = batch->count * ls_shape_rows(output);
     const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
     if (!ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS)) {
-        ls_loss(ls_model_loss(p->model), compute, loss, dy, y, answers, rows, outputs,
-                ls_loss_weight(gradient_weight, batch->global_count, output));
+        ls_model_take_loss(p->model, compute, loss, dy, y, answers, rows,
+                           ls_loss_weight(gradient_weight, batch->global_count, output));
     }
     if (gradient_weight != p->data_size) ls_scale(compute, loss, (float)p->data_size / (float)gradient_weight, 1);
     if (!ls_parallel_is_first(p)) ls_reduce_add(compute, ls_parallel_step_loss(p), &p->micro_loss, 1, 1);
-    if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, rows * outputs);
+    if (p->loss_scale && rows > 0) ls_scale_by(compute, dy, p->loss_scale, batch->count * ls_model_outputs(p->model));
 }
 
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {

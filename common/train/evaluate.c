@@ -147,7 +147,7 @@ ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
     ls_status status = LS_OK;
     *hash = LS_HASH_SEED;
     for (size_t p = 0; status == LS_OK && p < ls_model_parameter_count(model); p++) {
-        const struct ls_tensor *tensor = ls_model_parameter(model, p);
+        const struct ls_tensor *tensor = ls_parameters_whole(ls_model_tensors(model), p);
         size_t nbytes = tensor->count * sizeof(float);
         float *host = malloc(nbytes);
         if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);

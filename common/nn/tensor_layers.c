@@ -1,0 +1,148 @@
+/* tensor_layers — what lies between the layers of a network that ranks share: f and g, and the same for rows that are shared
+ * out, too.
+ *   f, g    : what a value is on the ranks changes at two places. Into a column-parallel layer goes a value that all ranks
+ *             have alike, and each sends back its own term of the gradient; out of a row-parallel layer come terms of a
+ *             sum, and all ranks get the same gradient. So
+ *
+ *                             forward              backward
+ *                 f           nothing              all-reduce          in front of column-parallel layers
+ *                 g           all-reduce           nothing             behind row-parallel layers
+ *                 gather      all-gather           reduce-scatter      f, where each rank has rows of its own
+ *                 scatter     reduce-scatter       all-gather          g, likewise
+ *
+ *   bias    : a row-parallel layer's is g's, added once, behind the sum: in each term it would count W times. Its gradient
+ *             is that of the whole row, the same on all ranks: it is not summed again. A convolution's is in rank 0's term
+ *   rows    : with sequence parallelism a batch's rows, one behind the other, are dealt out equally: what works row by row
+ *             (layer norm, addition) has 1/W of the work and of the memory. A layer norm's gradients are then sums over
+ *             this rank's rows only: partial, and the one thing that must be added up beside f and g (tensor_parts.c)
+ *   cost    : of each pair of layers one of these forward and one back: batch x rows x channels elements, of which a rank
+ *             sends 2 (W-1)/W, all-reduced or scattered and gathered. Nothing hides them: the next layer waits
+ *   order   : sums in rank order, or that of the group's algorithm: the same bits on all ranks
+ *   fails   : a rank that does not come is named by the others (comm.h) */
+#include "common/base/log.h"
+#include "common/nn/layer.h"
+
+static size_t rows_of(struct ls_shape shape, size_t batch) { return batch * ls_shape_rows(shape); }
+
+static void fail_with(const struct ls_pass *pass, ls_status status) {
+    ls_device_fail(ls_stream_device(pass->stream), status);
+}
+
+static ls_status same_plan(ls_layer *layer) {
+    layer->out = layer->in;
+    return LS_OK;
+}
+
+/* --- f and g ---------------------------------------------------------------------------------------------------------- */
+
+static void nothing(const ls_layer *layer, const struct ls_pass *pass) { (void)layer, (void)pass; }
+
+static void sum_over_ranks(const ls_layer *layer, const struct ls_pass *pass, void *values) {
+    size_t count = pass->batch * ls_shape_count(layer->out);
+    fail_with(pass, ls_comm_all_reduce(pass->tensor, pass->stream, values, count, pass->dtype, LS_REDUCE_SUM));
+}
+
+static void f_backward(const ls_layer *layer, const struct ls_pass *pass) { sum_over_ranks(layer, pass, pass->dy); }
+
+const struct ls_layer_kind ls_tensor_f = {
+    .name = "f",
+    .in_place = true,
+    .leaves_input = true,
+    .hands_on = true,
+    .plan = same_plan,
+    .forward = nothing,
+    .backward = f_backward,
+};
+
+/* `units` says whether it has a bias; a ReLU follows that. */
+static ls_status g_plan(ls_layer *layer) {
+    if (layer->units > 0) ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
+    return same_plan(layer);
+}
+
+static void g_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    size_t rows = rows_of(layer->out, pass->batch), units = (size_t)layer->units;
+    sum_over_ranks(layer, pass, pass->y);
+    if (units > 0 && layer->relu)
+        ls_add_bias_relu(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows, units);
+    else if (units > 0)
+        ls_add_bias(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows, units);
+}
+
+static void g_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_pass_parameter *bias = &pass->parameters[0];
+    size_t rows = rows_of(layer->out, pass->batch), units = (size_t)layer->units;
+    if (units > 0 && layer->relu)
+        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, rows, units, bias->adds);
+    else if (units > 0)
+        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, rows, units, bias->adds);
+}
+
+const struct ls_layer_kind ls_tensor_g = {
+    .name = "g",
+    .in_place = true,
+    .hands_on = true,
+    .plan = g_plan,
+    .forward = g_forward,
+    .backward = g_backward,
+};
+
+/* --- the same where ranks have rows of their own ------------------------------------------------------------------------ */
+
+static void gather(const struct ls_pass *pass, const void *own, void *all, size_t count) {
+    fail_with(pass, ls_comm_all_gather(pass->tensor, pass->stream, own, all, count, pass->dtype));
+}
+
+static void scatter(const struct ls_pass *pass, const void *terms, void *own, size_t count) {
+    fail_with(pass, ls_comm_reduce_scatter(pass->tensor, pass->stream, terms, own, count, pass->dtype, LS_REDUCE_SUM));
+}
+
+static ls_status gather_plan(ls_layer *layer) {
+    layer->out = layer->in;
+    layer->out.rows = (int)ls_shape_rows(layer->in) * layer->part.ranks;
+    return LS_OK;
+}
+
+static void gather_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    gather(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->in));
+}
+
+static void gather_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    if (pass->dx[0]) scatter(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->in));
+}
+
+const struct ls_layer_kind ls_sequence_gather = {
+    .name = "gather",
+    .plan = gather_plan,
+    .forward = gather_forward,
+    .backward = gather_backward,
+};
+
+static ls_status scatter_plan(ls_layer *layer) {
+    ls_status status = g_plan(layer);
+    layer->out.rows = (int)ls_shape_rows(layer->in) / layer->part.ranks;
+    return status;
+}
+
+static void scatter_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    scatter(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->out));
+    if (layer->units > 0)
+        ls_add_bias(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows_of(layer->out, pass->batch),
+                    (size_t)layer->units);
+}
+
+/* The bias's gradient is that of all rows, which are there once they have been gathered. */
+static void scatter_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    const struct ls_pass_parameter *bias = &pass->parameters[0];
+    gather(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->out));
+    if (layer->units > 0)
+        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dx[0], rows_of(layer->in, pass->batch),
+                         (size_t)layer->units, bias->adds);
+}
+
+const struct ls_layer_kind ls_sequence_scatter = {
+    .name = "scatter",
+    .plan = scatter_plan,
+    .forward = scatter_forward,
+    .backward = scatter_backward,
+};

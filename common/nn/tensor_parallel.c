@@ -1,0 +1,217 @@
+/* tensor_parallel — a rank's part of a network: which layers it has, and what lies between them.
+ *   idea  : layers are cut by pairs. The first of a pair makes its outputs in parts (column-parallel: a rank has rows of the
+ *           weight), what follows works on a part as it does on the whole (ReLU, GELU, heads of attention, batch norm, pools),
+ *           and the second reads parts (row-parallel: columns of the weight), so that its outputs are terms of a sum. So two
+ *           layers meet once forward, behind the second, and once back, in front of the first (tensor_layers.c)
+ *   values: walking through the layers, what each has made is known: alike on all ranks, a part, or rows. A layer gets what
+ *           its kind can take, or the network is refused
+ *   rows  : with sequence parallelism there is nothing alike between a pair and the next: each rank has rows of it
+ *   cuts  : how a tensor is cut follows from its shape in the part beside that in the whole: along the one axis that differs
+ *   initial weights: every rank draws all of the whole network's, and keeps its part, so that they are those of one device
+ *           and fan-ins those of whole layers (model.c)
+ *   cost  : weights, gradients, moments and activations inside of pairs are divided by T; what is between pairs is not, but
+ *           with sequence parallelism
+ *   fails : what T does not divide is refused before anything starts (ls_tensor_check) */
+#include "common/nn/tensor_parallel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/nn/network_internal.h"
+#include "common/nn/tensor_values.h"
+
+struct cutting {
+    ls_network *out;
+    const ls_network *whole;
+    int rank, ranks;
+    bool sequence;
+    enum ls_tensor_value *values; /* per layer of the whole: what it makes */
+    size_t *stands_for;           /* ... and the layer of the part that has made it at last */
+};
+
+/* --- layers of the part ------------------------------------------------------------------------------------------------ */
+
+/* The description, without what a network has made of it. */
+static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
+    ls_layer layer = {.kind = whole->kind,
+                      .units = whole->units,
+                      .kernel = whole->kernel,
+                      .stride = whole->stride,
+                      .padding = whole->padding,
+                      .vocabulary = whole->vocabulary,
+                      .heads = whole->heads,
+                      .deviation = whole->deviation,
+                      .relu = whole->relu,
+                      .gelu = whole->gelu,
+                      .keeps_scores = whole->keeps_scores,
+                      .begins_block = whole->begins_block,
+                      .cut = whole->cut,
+                      .part = {c->rank, c->ranks, {0}}};
+    memcpy(layer.name, whole->name, sizeof layer.name);
+    memcpy(layer.shares, whole->shares, sizeof layer.shares);
+    if (whole->cut != LS_CUT_CLASSES) return layer;
+    size_t classes = (size_t)(whole->vocabulary > 0 ? whole->vocabulary : whole->units), ranks = (size_t)c->ranks;
+    size_t room = (classes + ranks - 1) / ranks, first = (size_t)c->rank * room;
+    size_t left = first < classes ? classes - first : 0;
+    layer.part.classes = (struct ls_class_part){first, left < room ? left : room, room, classes};
+    return layer;
+}
+
+/* Where layer `l` of the whole reads: the names of what stands for its inputs. */
+static void read_as_whole(const struct cutting *c, const ls_layer *whole, ls_layer *layer) {
+    if (c->out->layer_count == 0) return; /* the first layer reads the input anyway */
+    for (int i = 0; i < whole->input_count; i++)
+        if (whole->inputs[i] != LS_NETWORK_INPUT)
+            layer->reads[i] = c->out->layers[c->stands_for[whole->inputs[i]]].name;
+}
+
+static ls_status add_beside(struct cutting *c, const ls_layer *whole, const char *suffix, ls_layer layer) {
+    if (snprintf(layer.name, sizeof layer.name, "%s.%s", whole->name, suffix) >= (int)sizeof layer.name)
+        return ls_fail(LS_ERR_INVALID, "the name of layer %s is too long to be cut", whole->name);
+    layer.part = (struct ls_layer_part){c->rank, c->ranks, {0}};
+    return ls_network_add(c->out, layer);
+}
+
+/* What the layer reads is alike on all ranks, or rows: behind this it is alike, and its gradient may be terms of a sum. */
+static ls_status enter(struct cutting *c, const ls_layer *whole, ls_layer *layer) {
+    if (whole->inputs[0] == LS_NETWORK_INPUT) { /* nobody needs its gradient */
+        read_as_whole(c, whole, layer);
+        return LS_OK;
+    }
+    bool gathers = c->values[whole->inputs[0]] == LS_TENSOR_ROWS;
+    ls_layer before = {.kind = gathers ? &ls_sequence_gather : &ls_tensor_f, .begins_block = layer->begins_block};
+    read_as_whole(c, whole, &before);
+    layer->begins_block = false;
+    return add_beside(c, whole, "f", before);
+}
+
+/* Behind terms of a sum: its bias (which: the number of the whole's parameter; -1: none) keeps its name. */
+static ls_status leave(struct cutting *c, const ls_layer *whole, int bias) {
+    ls_layer behind = {.kind = c->sequence ? &ls_sequence_scatter : &ls_tensor_g,
+                       .units = bias >= 0 ? whole->units : 0,
+                       .relu = bias >= 0 && whole->relu};
+    const ls_layer *reader = ls_tensor_only_reader(c->whole, whole);
+    if (c->sequence && reader && reader->kind == &ls_addition) behind.passes_by = 2; /* the sum is what is kept */
+    ls_status status = add_beside(c, whole, "g", behind);
+    if (status != LS_OK || bias < 0) return status;
+    const char *name = whole->parameters[bias].name;
+    ls_layer *added = &c->out->layers[c->out->layer_count - 1];
+    memcpy(added->parameters[0].name, name, LS_TENSOR_NAME_NBYTES);
+    memcpy(c->out->parameters[added->parameter_numbers[0]].tensor.name, name, LS_TENSOR_NAME_NBYTES);
+    return LS_OK;
+}
+
+static ls_status add_terms(struct cutting *c, const ls_layer *whole, ls_layer layer) {
+    bool is_linear = whole->kind == &ls_linear;
+    if (is_linear) layer.kind = &ls_head; /* without the bias */
+    if (whole->kind == &ls_conv2d) layer.kind = &ls_conv2d_part;
+    if (whole->kind == &ls_embedding) layer.kind = &ls_embedding_part;
+    if (is_linear) layer.relu = false;
+    layer.passes_by = c->sequence ? 1 : 0;
+    read_as_whole(c, whole, &layer);
+    ls_status status = ls_network_add(c->out, layer);
+    return status == LS_OK ? leave(c, whole, is_linear ? 1 : -1) : status;
+}
+
+static ls_status add_outputs(struct cutting *c, const ls_layer *whole, ls_layer layer) {
+    layer.units = whole->cut == LS_CUT_CLASSES ? (int)layer.part.classes.room : whole->units / c->ranks;
+    ls_status status = enter(c, whole, &layer);
+    return status == LS_OK ? ls_network_add(c->out, layer) : status;
+}
+
+static ls_status add_whole(struct cutting *c, const ls_layer *whole, ls_layer layer) {
+    if (whole->kind == &ls_layernorm && whole->inputs[0] != LS_NETWORK_INPUT &&
+        c->values[whole->inputs[0]] == LS_TENSOR_ROWS) {
+        const ls_layer *reader = ls_tensor_only_reader(c->whole, whole);
+        layer.kind = &ls_layernorm_part;
+        layer.passes_by = reader && reader->cut != LS_CUT_NONE ? 1 : 0; /* it is gathered, and that is kept */
+    }
+    if (whole->cut == LS_CUT_HEADS) layer.heads = whole->heads / c->ranks;
+    read_as_whole(c, whole, &layer);
+    return ls_network_add(c->out, layer);
+}
+
+/* --- all of them ------------------------------------------------------------------------------------------------------- */
+
+static ls_status add_layer(struct cutting *c, size_t l) {
+    const ls_layer *whole = &c->whole->layers[l];
+    ls_layer layer = description_of(whole, c);
+    ls_status status = ls_tensor_find_value(whole, c->values, c->sequence, &c->values[l]);
+    if (status != LS_OK) return status;
+    if (whole->cut == LS_CUT_INPUTS || ls_tensor_is_embedding(whole))
+        status = add_terms(c, whole, layer);
+    else if (c->values[l] == LS_TENSOR_PART && (whole->cut != LS_CUT_NONE && whole->cut != LS_CUT_HEADS))
+        status = add_outputs(c, whole, layer);
+    else
+        status = add_whole(c, whole, layer);
+    c->stands_for[l] = c->out->layer_count - 1;
+    return status;
+}
+
+/* --- tensors -------------------------------------------------------------------------------------------------------------- */
+
+static struct ls_cut cut_of(const struct ls_tensor *whole, const struct ls_tensor *part, size_t ranges) {
+    struct ls_cut cut = {.whole = *whole, .axis = LS_UNCUT, .ranges = ranges};
+    for (int d = 0; d < whole->ndim; d++)
+        if (part->shape[d] != whole->shape[d]) cut.axis = d;
+    if (cut.axis != LS_UNCUT) cut.held = part->shape[cut.axis];
+    return cut;
+}
+
+static ls_status note_cuts(ls_network *out, const ls_network *whole) {
+    size_t parameters = whole->parameter_count;
+    out->cuts = calloc(parameters + whole->buffer_count + 1, sizeof *out->cuts);
+    if (!out->cuts) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    for (size_t p = 0; p < parameters; p++)
+        out->cuts[p] = cut_of(&whole->parameters[p].tensor, &out->parameters[p].tensor, 1);
+    for (size_t b = 0; b < whole->buffer_count; b++)
+        out->cuts[parameters + b] = cut_of(&whole->buffers[b], &out->buffers[b], 1);
+    for (size_t l = 0; l < whole->layer_count; l++)
+        for (size_t p = 0; whole->layers[l].cut == LS_CUT_QKV && p < whole->layers[l].parameter_count; p++)
+            out->cuts[whole->layers[l].parameter_numbers[p]].ranges = 3;
+    return LS_OK;
+}
+
+/* --- the whole of it ------------------------------------------------------------------------------------------------------- */
+
+static ls_status add_all(struct cutting *c) {
+    ls_status status = LS_OK;
+    c->values = calloc(c->whole->layer_count, sizeof *c->values);
+    c->stands_for = calloc(c->whole->layer_count, sizeof *c->stands_for);
+    if (!c->values || !c->stands_for) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    for (size_t l = 0; status == LS_OK && l < c->whole->layer_count; l++) status = add_layer(c, l);
+    free(c->values);
+    free(c->stands_for);
+    return status == LS_OK ? ls_network_finish(c->out) : status;
+}
+
+static void note_class_cut(ls_network *out) {
+    const ls_layer *last = &out->layers[out->layer_count - 1];
+    if (last->cut == LS_CUT_CLASSES) out->class_cut = last;
+}
+
+ls_status ls_tensor_cut(ls_network **out, ls_network *whole, const ls_tensor_options *options) {
+    *out = NULL;
+    ls_network *part = ls_network_begin(whole->input, whole->loss);
+    if (!part) {
+        ls_network_destroy(whole);
+        return LS_ERR_NO_MEMORY;
+    }
+    part->whole = whole;
+    part->input_nbytes = whole->input_nbytes;
+    part->tensor_rank = options->rank;
+    struct cutting c = {
+        .out = part, .whole = whole, .rank = options->rank, .ranks = options->ranks, .sequence = options->sequence};
+    ls_status status = ls_tensor_check(whole, options->ranks, options->sequence);
+    if (status == LS_OK) status = add_all(&c);
+    if (status == LS_OK) status = note_cuts(part, whole);
+    if (status != LS_OK) {
+        ls_network_destroy(part);
+        return status;
+    }
+    note_class_cut(part);
+    *out = part;
+    return LS_OK;
+}

@@ -1,0 +1,31 @@
+/* What an optimizer's ranges count in the norm of all gradients. Private to common/optim. */
+#ifndef LS_OPTIM_WEIGHED_H
+#define LS_OPTIM_WEIGHED_H
+
+#include "common/comm/comm.h"
+#include "kernels/kernels.h"
+
+struct ls_weighed {
+    /* set by the caller: the device's list of all ranges, which counts where there is none of its own */
+    struct ls_update_tensor *device_list;
+    /* from ls_weighed_create */
+    bool *elsewhere; /* per range, set by the caller: another rank counts it */
+    /* the rest is weighed.c's */
+    ls_device *device;
+    struct ls_update_tensor *list; /* on the host */
+    size_t count, chunk_count, total;
+};
+
+/* Gives it a list of its own, and `elsewhere`, all false. On failure, and without it, destroy is to be called all the same. */
+ls_status ls_weighed_create(struct ls_weighed *weighed, ls_device *device, size_t range_count);
+void ls_weighed_destroy(struct ls_weighed *weighed);
+
+/* Enqueues: the list as `all` is now, the host's list of all ranges. What the last call has enqueued must be done. */
+void ls_weighed_list(struct ls_weighed *weighed, ls_stream *stream, const struct ls_update_tensor *all,
+                     size_t range_count);
+
+/* Enqueue: the square sum of their gradients, and that of all ranks of the group (NULL: of this one). */
+void ls_weighed_sum(const struct ls_weighed *weighed, ls_stream *stream, double *square_sum);
+void ls_weighed_add_up(ls_comm *group, ls_stream *stream, double *square_sum);
+
+#endif

@@ -10,6 +10,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/nn/tensor_parallel.h"
 #include "ddp_procs/ddp.h"
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
@@ -93,7 +94,9 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
     inventory->ranges[inventory->count++] = (struct ddp_named_range){name, data, tensor->count * sizeof(float)};
 }
 
-static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers) {
+/* `alike`: of a part of a network only what is not cut, which all parts have. */
+static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
+    const struct ls_cut *cuts = alike ? ls_model_tensors(p->model)->cuts : NULL;
     bool shared_out = ls_optimizer_group(p->optimizer) != NULL; /* each rank has moments of its own */
     size_t parameters =
         ls_model_tensors(p->model)->parts ? 0 : ls_model_parameter_count(p->model); /* or slices of each */
@@ -104,13 +107,14 @@ static ls_status take_inventory(struct inventory *inventory, const ls_parallel *
     if (!inventory->ranges || !inventory->names) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
     for (size_t i = 0; i < parameters; i++) {
         const struct ls_tensor *parameter = ls_model_parameter(p->model, i);
-        add(inventory, "", parameter, parameter->data);
+        if (!cuts || !ls_cut_is_cut(&cuts[i])) add(inventory, "", parameter, parameter->data);
     }
     for (size_t m = 0; m < moments; m++) {
         char kind[LS_TENSOR_NAME_NBYTES];
         snprintf(kind, sizeof kind, "the optimizer's %s of ", ls_optimizer_moment_name(p->optimizer, m));
         for (size_t i = 0; i < parameters; i++) {
-            add(inventory, kind, ls_model_parameter(p->model, i), ls_optimizer_moment(p->optimizer, m, i));
+            if (!cuts || !ls_cut_is_cut(&cuts[i]))
+                add(inventory, kind, ls_model_parameter(p->model, i), ls_optimizer_moment(p->optimizer, m, i));
         }
     }
     const ls_grad_scaler *scaler = ls_optimizer_scaler(p->optimizer);
@@ -119,21 +123,28 @@ static ls_status take_inventory(struct inventory *inventory, const ls_parallel *
             (struct ddp_named_range){"the loss scaler", ls_grad_scaler_state(scaler), sizeof(struct ls_scaler_state)};
     }
     for (size_t i = 0; buffers && i < ls_model_buffer_count(p->model); i++) {
-        add(inventory, "", ls_model_buffer(p->model, i), ls_model_buffer(p->model, i)->data);
+        if (!cuts || !ls_cut_is_cut(&cuts[ls_model_parameter_count(p->model) + i]))
+            add(inventory, "", ls_model_buffer(p->model, i), ls_model_buffer(p->model, i)->data);
     }
     return LS_OK;
 }
 
-ls_status ddp_compare_state(struct ddp *ddp, bool buffers) {
-    ls_parallel *p = &ddp->base;
+static ls_status compare(const struct ddp *ddp, ls_comm *comm, ls_stream *stream, bool buffers, bool alike) {
+    const ls_parallel *p = &ddp->base;
     struct inventory inventory = {0};
     char when[40];
     snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)p->step);
     ls_status status = ls_device_synchronize(p->devices[0]);
-    if (status == LS_OK) status = take_inventory(&inventory, p, buffers);
-    if (status == LS_OK)
-        status = ddp_compare_over_ranks(when, ddp->comm, ddp->comm_stream, inventory.ranges, inventory.count);
+    if (status == LS_OK) status = take_inventory(&inventory, p, buffers, alike);
+    if (status == LS_OK) status = ddp_compare_over_ranks(when, comm, stream, inventory.ranges, inventory.count);
     free(inventory.ranges);
     free(inventory.names);
     return status;
+}
+
+/* Replicas have all alike, and ranks that share layers what is not cut. */
+ls_status ddp_compare_state(struct ddp *ddp, bool buffers) {
+    ls_comm *tensor = ls_tensor_group(ddp->base.model);
+    ls_status status = compare(ddp, ddp->comm, ddp->comm_stream, buffers, false);
+    return status == LS_OK && tensor ? compare(ddp, tensor, ddp->compute, buffers, true) : status;
 }

@@ -125,6 +125,7 @@ static ls_status join_groups(struct session *session, const ddp_settings *s) {
     const ddp_groups_options options = describe_groups(session, s, &bootstrap);
     ls_status status = ddp_groups_join(groups, &options);
     if (status != LS_OK) return status;
+    if (s->tensor > 1) ls_tensor_meet(session->model, groups->mesh.axis[LS_MESH_TENSOR]);
     bool staged = session->choice.kind == LS_DEVICE_CUDA && groups->attachment.path == LS_COMM_STAGED;
     if (session->self.rank == 0)
         ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
@@ -211,6 +212,8 @@ static create_fn create_of(const ddp_settings *s) {
 /* What needs no other rank: the grid, and that nothing contradicts it or anything else. */
 static ls_status check_settings(struct session *session, ddp_settings *s) {
     ls_status status = ddp_settings_sizes(s, session->self.world_size, session->sizes);
+    if (s->tensor > 1)
+        s->train.tensor = (ls_tensor_options){session->self.rank % s->tensor, s->tensor, s->sequence_parallel};
     if (status == LS_OK) status = ls_train_options_check(&s->train, session->sizes[LS_MESH_DATA]);
     return status == LS_OK ? ddp_settings_check(s) : status;
 }

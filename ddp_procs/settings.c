@@ -1,5 +1,6 @@
 #include "ddp_procs/settings.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -22,6 +23,7 @@ ddp_settings ddp_settings_defaults(void) {
                           .overlap = true,
                           .prefetch_blocks = 1,
                           .pipeline = 1,
+                          .tensor = 1,
                           .schedule = DDP_1F1B};
 }
 
@@ -75,6 +77,11 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
 static size_t model_parallel_rows(ddp_settings *s, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "A model that ranks share out"},
+        {.kind = LS_OPTION_INT, .name = "tensor", .to.number = &s->tensor, .argument = "T",
+         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
+         .help = "T ranks share each pair of layers: each has a part of the weights, and all compute the same samples together"},
+        {.kind = LS_OPTION_FLAG, .name = "sequence-parallel", .to.flag = &s->sequence_parallel,
+         .help = "with --tensor: between pairs each rank has rows of its own, 1/T of a text's positions, in place of all alike"},
         {.kind = LS_OPTION_INT, .name = "pipeline", .to.number = &s->pipeline, .argument = "P",
          .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS), .help = "cut the model into P stages of consecutive blocks, each on a rank of its own"},
         {.kind = LS_OPTION_CHOICE, .name = "schedule", .to.number = &s->schedule, .choices = ddp_schedule_names,
@@ -161,12 +168,16 @@ static ls_status check_shards(const ddp_settings *s) {
 }
 
 ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS_MESH_AXES]) {
-    sizes[LS_MESH_TENSOR] = 1;
+    sizes[LS_MESH_TENSOR] = s->tensor;
     sizes[LS_MESH_PIPELINE] = s->pipeline;
     int together = sizes[LS_MESH_TENSOR] * sizes[LS_MESH_PIPELINE];
     sizes[LS_MESH_DATA] = world_size / together;
     if (world_size % together == 0) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--pipeline %d takes a multiple of %d ranks, and there %s %d", s->pipeline, together,
+    char grid[64] = "";
+    if (s->tensor > 1) snprintf(grid, sizeof grid, "--tensor %d%s", s->tensor, s->pipeline > 1 ? " " : "");
+    size_t length = strlen(grid);
+    if (s->pipeline > 1) snprintf(grid + length, sizeof grid - length, "--pipeline %d", s->pipeline);
+    return ls_fail(LS_ERR_USAGE, "%s takes a multiple of %d ranks, and there %s %d", grid, together,
                    world_size == 1 ? "is" : "are", world_size);
 }
 
@@ -214,8 +225,23 @@ static ls_status check_top_k(const ddp_settings *s) {
     return LS_OK;
 }
 
+/* What ranks that share layers have no way to do together. */
+static ls_status check_tensor(const ddp_settings *s) {
+    if (s->sequence_parallel && s->tensor == 1)
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shares out what --tensor leaves alike, which it needs");
+    if (s->tensor == 1) return LS_OK;
+    const char *other = s->uneven || s->join  ? "--uneven and --join: ranks that share layers take the same steps"
+                        : s->shard_state == 3 ? "--shard-state 3, whose blocks are whole; stages 1 and 2 allow it"
+                        : s->find_unused      ? "--find-unused: no part of a layer is unused"
+                        : s->compression.fraction > 0 ? "--compress topk, which keeps errors of whole gradients"
+                        : s->train.cuda_graph         ? "--cuda-graph, whose steps are one rank's alone"
+                                                      : NULL;
+    return other ? ls_fail(LS_ERR_USAGE, "--tensor does not go with %s", other) : LS_OK;
+}
+
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
+    if (status == LS_OK) status = check_tensor(s);
     if (status == LS_OK) status = check_shards(s);
     if (status == LS_OK) status = check_pipeline(s);
     return status == LS_OK ? check_top_k(s) : status;

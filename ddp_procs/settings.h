@@ -25,6 +25,8 @@ typedef struct ddp_settings {
     int shard_state;               /* the stage of ZeRO; 0: every rank has all */
     int pipeline;                  /* stages that the model is cut into; 1: none */
     int schedule;                  /* ddp_schedule_kind of a pipeline */
+    int tensor;                    /* ranks that share each layer; 1: each has all of it */
+    bool sequence_parallel;        /* ... and the positions of a text */
     bool show_schedule;            /* print it, and train nothing */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */

@@ -135,7 +135,7 @@ static ls_status create_optimizer(struct sharded *s, const ddp_options *options)
     if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a rank's part of an optimizer");
     ls_status status = create_over_own(s, own, options);
     free(own);
-    return status;
+    return status == LS_OK ? ls_optimizer_share_norm(s->ddp.base.optimizer, s->ddp.base.model) : status;
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */

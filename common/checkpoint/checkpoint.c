@@ -53,15 +53,12 @@ static const char *moment_name(const ls_optimizer *optimizer, size_t moment) {
 static void add_moment(ls_state_dict *dict, const ls_parallel *p, size_t moment, size_t parameter) {
     const struct ls_tensor *of = ls_model_parameter(p->model, parameter);
     const ls_optimizer_range *range = ls_optimizer_range_at(p->optimizer, parameter);
-    struct ls_state_tensor tensor = {.dtype = LS_SAFETENSOR_F32,
-                                     .ndim = of->ndim,
-                                     .memory = ls_optimizer_moment(p->optimizer, moment, parameter),
-                                     .on_device = true,
+    struct ls_state_tensor tensor = {.memory = ls_optimizer_moment(p->optimizer, moment, parameter),
                                      .is_shared_out = ls_optimizer_group(p->optimizer) != NULL,
                                      .first = range->first,
                                      .held = range->count};
     snprintf(tensor.name, sizeof tensor.name, "optimizer.%s.%s", moment_name(p->optimizer, moment), of->name);
-    memcpy(tensor.shape, of->shape, sizeof tensor.shape);
+    ls_state_dict_shape(&tensor, ls_model_tensors(p->model), parameter);
     ls_state_dict_add(dict, &tensor);
 }
 
@@ -151,8 +148,10 @@ ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;
-    bool rank_state = ls_parallel_rank_state(run->parallel, 0).values != NULL;
-    if (run->parallel->rank > 0 && !rank_state && !ls_optimizer_group(run->parallel->optimizer)) return LS_OK;
+    bool alone = !ls_optimizer_group(run->parallel->optimizer) &&
+                 !ls_parameters_are_collective(ls_model_tensors(run->parallel->model)) &&
+                 !ls_parallel_rank_state(run->parallel, 0).values;
+    if (run->parallel->rank > 0 && alone) return LS_OK;
     ls_checkpoint_describe(&texts, run, position);
     ls_checkpoint_metadata(&texts, lines + 2);
     ls_status status = stage_all(&staging, run->parallel);

@@ -33,28 +33,39 @@ void ls_state_dict_add(ls_state_dict *dict, const struct ls_state_tensor *tensor
     for (int d = 0; d < tensor->ndim; d++) added->nbytes *= tensor->shape[d];
 }
 
-/* `part`: what is here of it, perhaps a copy; NULL: all. */
-static void add_weight(ls_state_dict *dict, const struct ls_tensor *weight, const struct ls_part *part, bool is_copy) {
-    struct ls_state_tensor tensor = {
-        .dtype = LS_SAFETENSOR_F32, .ndim = weight->ndim, .memory = weight->data, .on_device = true};
+void ls_state_dict_shape(struct ls_state_tensor *tensor, const ls_parameters *all, size_t index) {
+    const struct ls_tensor *whole = ls_parameters_whole(all, index);
+    tensor->dtype = LS_SAFETENSOR_F32;
+    tensor->on_device = true;
+    tensor->ndim = whole->ndim;
+    memcpy(tensor->shape, whole->shape, sizeof tensor->shape);
+    tensor->part_count = all->tensors[index].count;
+    tensor->cut = all->cuts && ls_cut_is_cut(&all->cuts[index]) ? &all->cuts[index] : NULL;
+}
+
+/* `part`: what is here of it; NULL: all. */
+static void add_weight(ls_state_dict *dict, const ls_parameters *all, size_t index, const struct ls_part *part) {
+    const struct ls_tensor *weight = &all->tensors[index];
+    struct ls_state_tensor tensor = {.memory = weight->data};
+    ls_state_dict_shape(&tensor, all, index);
     if (part) {
         tensor.memory = part->values;
         tensor.is_shared_out = true;
         tensor.first = part->first;
         tensor.held = part->count;
-        tensor.is_copy = is_copy;
+        tensor.is_copy = all->is_copy && all->is_copy[index];
     }
     memcpy(tensor.name, weight->name, sizeof weight->name);
-    memcpy(tensor.shape, weight->shape, sizeof tensor.shape);
     ls_state_dict_add(dict, &tensor);
 }
 
 void ls_state_dict_add_model(ls_state_dict *dict, ls_model *model) {
     const ls_parameters *all = ls_model_tensors(model);
     if (all->parts) dict->group = all->group;
-    for (size_t p = 0; p < all->count; p++)
-        add_weight(dict, &all->tensors[p], all->parts ? &all->parts[p] : NULL, all->is_copy && all->is_copy[p]);
-    for (size_t b = 0; b < all->buffer_count; b++) add_weight(dict, ls_model_buffer(model, b), NULL, false);
+    dict->cut_group = all->cut_group;
+    dict->cut_rank = all->cut_rank;
+    for (size_t p = 0; p < all->count; p++) add_weight(dict, all, p, all->parts ? &all->parts[p] : NULL);
+    for (size_t b = 0; b < all->buffer_count; b++) add_weight(dict, all, all->count + b, NULL);
     for (size_t i = 0; i < ls_model_batchnorm_count(model); i++) {
         struct ls_state_tensor tensor = {
             .dtype = LS_SAFETENSOR_I64, .memory = ls_model_batches_tracked(model, i), .optional = true};
@@ -195,54 +206,101 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
 
 /* --- from the file ----------------------------------------------------------------------------------------------- */
 
-/* Sets one tensor, or the part that is here; `room` holds it where it is converted. */
-static ls_status read_tensor(ls_stream *stream, const struct ls_state_tensor *tensor, const ls_safetensor *stored,
-                             float *room) {
-    size_t first = tensor->first * sizeof *room;
-    size_t nbytes = tensor->is_shared_out ? tensor->held * sizeof *room : tensor->nbytes;
-    if (stored->dtype == tensor->dtype && !tensor->on_device) {
+/* What there must be room for on the host: a tensor that is converted, and a part of one. */
+struct rooms {
+    float *whole, *part;
+};
+
+static void free_rooms(struct rooms *rooms) {
+    free(rooms->whole);
+    free(rooms->part);
+}
+
+static ls_status alloc_rooms(struct rooms *rooms, const ls_state_dict *dict, const struct ls_state_source *source,
+                             size_t begin, size_t end) {
+    size_t whole = 0, part = 0;
+    for (size_t t = begin; t < end; t++) {
+        const struct ls_state_tensor *tensor = &dict->tensors[t];
+        const ls_safetensor *stored = ls_state_find(source, tensor);
+        bool converts = stored && stored->dtype != tensor->dtype;
+        if (converts && tensor->nbytes > whole) whole = tensor->nbytes;
+        if (tensor->cut && tensor->part_count > part) part = tensor->part_count;
+    }
+    *rooms = (struct rooms){malloc(whole + sizeof *rooms->whole), malloc((part + 1) * sizeof *rooms->part)};
+    if (rooms->whole && rooms->part) return LS_OK;
+    free_rooms(rooms);
+    return ls_fail(LS_ERR_NO_MEMORY, "no memory to convert the tensors of %s", source->path);
+}
+
+/* All of the tensor as the memory has it: in the file, converted, or the part that belongs here. */
+static const void *convert(const ls_state_dict *dict, const struct ls_state_tensor *tensor, const ls_safetensor *stored,
+                           const struct rooms *rooms) {
+    const void *from = stored->data;
+    size_t count = tensor->nbytes / sizeof(float);
+    if (stored->dtype != tensor->dtype) {
+        for (size_t i = 0; i < count; i++) rooms->whole[i] = float_of(stored, i);
+        from = rooms->whole;
+    }
+    if (!tensor->cut) return from;
+    ls_cut_take(tensor->cut, dict->cut_rank, rooms->part, from);
+    return rooms->part;
+}
+
+/* Sets one tensor, or the part that is here. */
+static ls_status read_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
+                             const ls_safetensor *stored, const struct rooms *rooms) {
+    if (!tensor->on_device) {
         if (tensor->nbytes > 0) memcpy(tensor->memory, stored->data, tensor->nbytes);
         return LS_OK;
     }
-    if (stored->dtype == tensor->dtype) {
-        ls_copy(stream, tensor->memory, (const char *)stored->data + first, nbytes);
-        return LS_OK;
-    }
-    size_t count = tensor->nbytes / sizeof *room;
-    for (size_t i = 0; i < count; i++) room[i] = float_of(stored, i);
-    return ls_copy_now(stream, tensor->memory, (const char *)room + first, nbytes);
+    size_t nbytes = tensor->cut ? tensor->part_count * sizeof(float) : tensor->nbytes;
+    if (tensor->is_shared_out) nbytes = tensor->held * sizeof(float);
+    const char *from = convert(dict, tensor, stored, rooms);
+    bool in_file = from == (const char *)stored->data;
+    from += tensor->first * sizeof(float);
+    if (!in_file) return ls_copy_now(stream, tensor->memory, from, nbytes); /* the room is used again */
+    ls_copy(stream, tensor->memory, from, nbytes);
+    return LS_OK;
 }
 
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin,
                              size_t end) {
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
-    size_t room_nbytes = 0;
-    for (size_t t = begin; t < end; t++) {
-        const struct ls_state_tensor *tensor = &dict->tensors[t];
-        const ls_safetensor *stored = ls_state_find(source, tensor);
-        bool converts = stored && stored->dtype != tensor->dtype;
-        if (converts && tensor->nbytes > room_nbytes) room_nbytes = tensor->nbytes;
-    }
-    float *room = malloc(room_nbytes + sizeof *room);
-    if (!room) return ls_fail(LS_ERR_NO_MEMORY, "no memory to convert the tensors of %s", source->path);
-    ls_status status = LS_OK;
+    struct rooms rooms;
+    ls_status status = alloc_rooms(&rooms, dict, source, begin, end);
+    if (status != LS_OK) return status;
     for (size_t t = begin; status == LS_OK && t < end; t++) {
         const ls_safetensor *stored = ls_state_find(source, &dict->tensors[t]);
-        if (stored) status = read_tensor(stream, &dict->tensors[t], stored, room);
+        if (stored) status = read_tensor(dict, stream, &dict->tensors[t], stored, &rooms);
     }
     ls_status done = ls_stream_synchronize(stream);
-    free(room);
+    free_rooms(&rooms);
     return status != LS_OK ? status : done;
 }
 
 /* --- to a file --------------------------------------------------------------------------------------------------- */
 
+/* The parts of a tensor that is cut, of which `own` is this rank's on the device, to the host. */
+static ls_status gather_cut(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
+                            const float *own, char *room) {
+    float *part = malloc((tensor->part_count + 1) * sizeof *part), *all = malloc(tensor->nbytes + sizeof *all);
+    ls_status status = part && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to bring %s together", tensor->name);
+    if (status == LS_OK) status = ls_copy_now(stream, part, own, tensor->part_count * sizeof *part);
+    if (status == LS_OK) status = ls_cut_gather(tensor->cut, dict->cut_group, stream, part, all);
+    if (status == LS_OK && room) memcpy(room, all, tensor->nbytes);
+    free(part);
+    free(all);
+    return status;
+}
+
 static ls_status copy_tensor(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                              float *whole, char *room) {
     const struct ls_part part = {tensor->memory, tensor->first, tensor->is_copy ? 0 : tensor->held};
-    size_t count = tensor->nbytes / sizeof *whole;
+    size_t count = tensor->cut ? tensor->part_count : tensor->nbytes / sizeof *whole;
     ls_status status = tensor->is_shared_out ? ls_part_gather(dict->group, stream, &part, whole, count) : LS_OK;
-    if (status == LS_OK && room) ls_copy(stream, room, tensor->is_shared_out ? whole : tensor->memory, tensor->nbytes);
+    const float *own = tensor->is_shared_out ? whole : tensor->memory;
+    if (status == LS_OK && tensor->cut) return gather_cut(dict, stream, tensor, own, room);
+    if (status == LS_OK && room) ls_copy(stream, room, own, tensor->nbytes);
     return status;
 }
 
@@ -277,10 +335,12 @@ static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
                            "a tensor that ranks share out", (void **)whole);
 }
 
+/* Of a grid's groups the rank writes that is the job's rank 0. */
+static bool is_first(const ls_comm *group) { return !group || ls_comm_job_rank(group, ls_comm_rank(group)) == 0; }
+
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count) {
-    /* of a grid's groups that of the job's rank 0 */
-    bool writes = !dict->group || ls_comm_job_rank(dict->group, ls_comm_rank(dict->group)) == 0;
+    bool writes = is_first(dict->group) && is_first(dict->cut_group);
     size_t nbytes = 0;
     for (size_t t = 0; t < dict->count; t++) nbytes += dict->tensors[t].on_device ? dict->tensors[t].nbytes : 0;
     ls_safetensor *tensors = calloc(dict->count + 1, sizeof *tensors);

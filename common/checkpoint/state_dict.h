@@ -22,11 +22,17 @@ struct ls_state_tensor {
     bool is_shared_out;
     bool is_copy; /* of a part that another rank has, too: it is read from a file, and not written to it */
     size_t first, held;
+    /* F32 on the device, of which each rank of the cut has a part of so many floats, laid out as `cut` says (common/nn/cut.h):
+     * that is what memory holds, or what the group above shares out; NULL: it is whole */
+    const struct ls_cut *cut;
+    size_t part_count;
 };
 
 typedef struct ls_state_dict {
     ls_device *device;
-    ls_comm *group; /* that shares tensors out; NULL: this process has all of each */
+    ls_comm *group;     /* that shares tensors out; NULL: this process has all of each */
+    ls_comm *cut_group; /* that has the other parts of tensors that are cut */
+    int cut_rank;
     struct ls_state_tensor *tensors;
     size_t count, capacity;
 } ls_state_dict;
@@ -68,6 +74,9 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
 /* After the check: sets tensors begin .. end-1 from the file. LS_ERR_NO_MEMORY comes before anything is changed.
  * Host-blocking. */
 ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_source *source, size_t begin, size_t end);
+
+/* A tensor of the model, or what an optimizer has for each of its elements: fills in type, shape and cut. */
+void ls_state_dict_shape(struct ls_state_tensor *tensor, const ls_parameters *all, size_t index);
 
 /* Writes all tensors; the file is replaced as a whole or not at all. With a group: collective, and rank 0 of it writes. The
  * parts of a tensor that is shared out are brought together in device memory, one tensor at a time. Host-blocking. */

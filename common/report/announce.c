@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/nn/tensor_parallel.h"
+
 /* --- the batch ---------------------------------------------------------------------------------------------------- */
 
 static void announce_batch(FILE *file, const ls_parallel *p, const ls_train_options *o) {
@@ -119,6 +121,7 @@ static const char *const kinds[LS_PHASE_COUNT] = {
     [LS_PHASE_BROADCAST] = "buffers",
     [LS_PHASE_ALL_REDUCE] = "gradients",
     [LS_PHASE_STAGES] = "activations to the next stage",
+    [LS_PHASE_TENSOR] = "terms of activations and of their gradients",
     [LS_PHASE_OPTIMIZER] = "gradients to the host, parameters back",
 };
 
@@ -128,10 +131,11 @@ static const char *kind_of(const ls_parallel *p, ls_phase phase) {
 
 /* How much of them a rank sends. */
 static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
-    if (phase == LS_PHASE_ALL_REDUCE)
-        fprintf(file, "; ring and direct send 2 x %d/%d of them", p->data_size - 1, p->data_size);
+    int ranks = phase == LS_PHASE_TENSOR ? p->tensor_size : p->data_size;
+    if (phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_TENSOR)
+        fprintf(file, "; ring and direct send 2 x %d/%d of them", ranks - 1, ranks);
     else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
-        fprintf(file, "; a rank sends %d/%d of them", p->data_size - 1, p->data_size);
+        fprintf(file, "; a rank sends %d/%d of them", ranks - 1, ranks);
     else if (phase == LS_PHASE_OPTIMIZER && ls_optimizer_group(p->optimizer))
         fputs("; rank 0's share", file); /* padding lies in the last ranks' */
 }
@@ -155,6 +159,8 @@ static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[L
 static void count_bytes(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]) {
     const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
     if (p->device_count > 1 && p->mode->count_bytes) p->mode->count_bytes(p, size, local, bytes);
+    for (int k = 0; k < size.micro_batches && p->tensor_size > 1; k++)
+        bytes[LS_PHASE_TENSOR] += ls_tensor_step_nbytes(p->model, ls_parallel_rows(p, size, p->data_rank, k));
     if (offload && local == 0) bytes[LS_PHASE_OPTIMIZER] = offload->step_nbytes;
 }
 
@@ -194,9 +200,16 @@ static void announce_offload(FILE *file, const ls_parallel *p) {
             p->world_size > 1 ? " for each rank" : "");
 }
 
+static void announce_tensor(FILE *file, const ls_parallel *p, const ls_train_options *o) {
+    if (p->tensor_size == 1) return;
+    fprintf(file, "tensor: %d ranks share each pair of layers%s\n", p->tensor_size,
+            o->tensor.sequence ? ", and the positions between pairs" : "");
+}
+
 void ls_announce(FILE *file, const struct ls_run_announcement *a) {
     ls_train_note_idle(a->options, ls_parallel_replicas(a->parallel));
     if (a->options->quiet) return;
+    announce_tensor(file, a->parallel, a->options);
     announce_batch(file, a->parallel, a->options);
     announce_rate(file, a->parallel, a->options, a->schedule);
     announce_samples(file, a);

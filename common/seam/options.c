@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/data/loader.h"
 #include "common/device/host_lock.h"
+#include "common/nn/tensor_parallel.h"
 #include "common/seam/parallel.h"
 
 static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
@@ -305,7 +306,8 @@ ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_devi
     ls_status status = ls_parse_every(o->checkpoint_activations, &every);
     if (flags & LS_OPEN_FORWARD_ONLY) every = LS_FORWARD_ONLY;
     if (status == LS_OK)
-        status = ls_model_create_segments(out, device, o->model, max_batch, (ls_dtype)o->precision, every, placed);
+        status =
+            ls_tensor_create_model(out, device, o->model, &o->tensor, max_batch, (ls_dtype)o->precision, every, placed);
     int blocks = status == LS_OK ? ls_network_blocks(ls_model_network(*out)).end : 0;
     if (status == LS_OK && tell && (every >= blocks || (every == LS_EVERY_SQRT && blocks == 1)))
         ls_note("--checkpoint-activations %s has no effect: %s has %d block%s", o->checkpoint_activations, o->model,

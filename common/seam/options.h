@@ -8,6 +8,7 @@
 #include "common/data/dataset.h"
 #include "common/nn/gpt.h"
 #include "common/nn/model.h"
+#include "common/nn/tensor_parallel.h"
 #include "common/optim/optimizer.h"
 #include "common/optim/schedule.h"
 
@@ -19,6 +20,7 @@ typedef struct ls_train_options {
     const char *model, *data;
     char completed_model[LS_GPT_TEXT_NBYTES]; /* where `model` points once data has completed it (ls_train_open_text) */
     int normalize;                            /* ls_normalize */
+    ls_tensor_options tensor;                 /* of a rank that has a part of the model; filled in by its program */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
     bool save_module_prefix;                /* names in save_weights begin with "module." */

@@ -29,6 +29,7 @@
     X(REDUCE, "reduce", true)         /* DP: gradients to device 0, and their sum; ZeRO: gradients to their owners */  \
     X(ALL_REDUCE, "all-reduce", true) /* DDP: the part of it that backward did not hide */                             \
     X(STAGES, "stages", true)         /* pipeline: activations and their gradients, from stage to stage */             \
+    X(TENSOR, "tensor", true)         /* tensor parallelism: bytes; its time is that of forward, loss and backward */  \
     X(OPTIMIZER, "optimizer", false)                                                                                   \
     X(GRAPH, "graph", false) /* --cuda-graph: all from forward to optimizer, launched at once */
 

@@ -6,6 +6,7 @@
  *           Nothing is called behind a failure */
 #include "common/seam/step.h"
 
+#include "common/nn/tensor_parallel.h"
 #include "common/seam/step_graph.h"
 
 ls_status ls_parallel_run_micro_batch(ls_parallel *p) {
@@ -26,6 +27,7 @@ static ls_status each_micro_batch(ls_parallel *p, ls_micro_batch_fn next, void *
         p->ops->prepare(p, &part);
         status = ls_parallel_status(p, LS_OK);
         if (status == LS_OK) status = run(p);
+        p->clocks->bytes[LS_PHASE_TENSOR] += ls_tensor_step_nbytes(p->model, part.count);
     }
     return status;
 }

@@ -321,8 +321,9 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     ls_parallel *p = run->parallel;
     ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;
     if (saved != LS_OK && !run->unsaved) status = saved;
-    status = ls_parallel_synchronize(p, status);                         /* the devices are idle */
-    bool takes_part = p->rank == 0 || ls_model_tensors(p->model)->parts; /* ranks bring together what they share out */
+    status = ls_parallel_synchronize(p, status); /* the devices are idle */
+    /* ranks bring together what they share out */
+    bool takes_part = p->rank == 0 || ls_parameters_are_collective(ls_model_tensors(p->model));
     const char *weights = takes_part ? run->options->save_weights : NULL;
     if (status != LS_OK) ls_deferred_salvage(&run->deferred);
     if (status == LS_OK && ls_device_computes(p->devices[0])) status = ls_model_hash(p->model, &result->parameter_hash);

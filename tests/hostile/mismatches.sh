@@ -54,6 +54,7 @@ no-overlap||-
 find-unused||-
 debug-ranks||-
 schedule||gpipe
+sequence-parallel|--tensor=2 --model=gpt:1,2,8,8|-
 uneven||-
 join|--uneven|-
 join-divide|--uneven --join|active

@@ -106,6 +106,15 @@ TEST_IN(programs, test_a_stage_is_killed) {
     kill_one(4, 3, "inline", "convnet", "--pipeline 2 --accumulate 2 --shard-state 1");
 }
 
+/* In an all-reduce, a gather or a scatter of layers that ranks share, or of gradients: the others wait in either group. */
+TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
+    kill_one(2, 1, "inline", "mlp", "--tensor 2");
+    kill_one(4, 2, "threads", "convnet", "--tensor 2");
+    kill_one(2, 0, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel");
+    kill_one(4, 3, "inline", "gpt:2,4,32,16", "--data sums:1 --tensor 4 --sequence-parallel");
+    kill_one(4, 1, "threads", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel --shard-state 1");
+}
+
 TEST_IN(programs, test_a_rank_is_stopped) {
     enum { JOBS = 5 };
     static job jobs[JOBS];

@@ -117,6 +117,8 @@ TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
         "ddp_train --spawn 2 --model convnet --compress topk:0.05 --accumulate 2 --bucket-cap-mb 0.02",
         "ddp_train --spawn 2 --model convnet --shard-state 1 --sync-bn --clip-norm 1",
         "ddp_train --spawn 2 --model convnet --shard-state 2 --accumulate 2 --bucket-cap-mb 0.02",
+        "ddp_train --spawn 2 --model convnet --tensor 2 --clip-norm 1",
+        "ddp_train --spawn 4 --model gpt:2,4,32,16,13 --data random:1 --tensor 2 --sequence-parallel --shard-state 1",
         "ddp_train --spawn 2 --model convnet --shard-state 3 --precision bf16 --checkpoint-activations 1",
     };
     static const char *const categories[] = {"parameter",       "gradient", "optimizer", "activation", "input",

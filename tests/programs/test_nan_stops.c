@@ -167,3 +167,11 @@ TEST_IN(programs, test_steps_before_are_kept) {
         expect_lines(scratch_path("losses"), modes[m].ranks > 1 ? 1 : step, false);
     }
 }
+
+/* All ranks of a replica see the same loss at the same time: one says it, and the other quotes it. */
+TEST_IN(programs, test_ranks_that_share_layers) {
+    static const struct mode shared = {"ddp_train --spawn 2 --tensor 2", 2, true};
+    static program p;
+    program_run(&p, "%s --model mlp:784,64,10 --optimizer sgd --lr 1e30 --no-evaluate", shared.line);
+    expect_stop(&shared, &p, "step 1 (epoch 0): the loss is nan; the first value that is not finite is in ");
+}

@@ -98,7 +98,7 @@ static double announced(const char *line, const char *who, const char *phase) {
 /* All phases that moved bytes, on all devices, moved what was announced; and no other was. */
 static void expect_announced_bytes(const char *line, bool ranks) {
     static const char *const phases[] = {"scatter", "replicate",  "broadcast", "gather",
-                                         "reduce",  "all-reduce", "optimizer"};
+                                         "reduce",  "all-reduce", "tensor",    "optimizer"};
     char command[512];
     size_t nbytes;
     snprintf(command, sizeof command, "%s --steps 22 --no-evaluate --summary %s", line, scratch_path("summary"));
@@ -139,6 +139,10 @@ TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("dp_train --devices 2 --offload optimizer", false);
     expect_announced_bytes("ddp_train --spawn 2 --offload optimizer", true);
     expect_announced_bytes("ddp_train --spawn 3 --batch-size 30 --shard-state 2", true);
+    expect_announced_bytes("ddp_train --spawn 4 --tensor 2 --model convnet --batch-size 12", true);
+    expect_announced_bytes("ddp_train --spawn 2 --tensor 2 --accumulate 2 --model gpt:3,2,16,8 --data sums:1 "
+                           "--sequence-parallel --checkpoint-activations 2 --batch-size 12",
+                           true);
     expect_announced_bytes("ddp_train --spawn 2 --compress bf16 --accumulate 2 --model convnet --batch-size 8", true);
 }
 

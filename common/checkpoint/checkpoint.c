@@ -148,9 +148,9 @@ ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;
-    bool alone = !ls_optimizer_group(run->parallel->optimizer) &&
-                 !ls_parameters_are_collective(ls_model_tensors(run->parallel->model)) &&
-                 !ls_parallel_rank_state(run->parallel, 0).values;
+    bool rank_state = ls_parallel_rank_state(run->parallel, 0).values != NULL;
+    bool alone = !rank_state && !ls_optimizer_group(run->parallel->optimizer) &&
+                 !ls_parameters_are_collective(ls_model_tensors(run->parallel->model));
     if (run->parallel->rank > 0 && alone) return LS_OK;
     ls_checkpoint_describe(&texts, run, position);
     ls_checkpoint_metadata(&texts, lines + 2);

@@ -104,10 +104,12 @@ static ls_status run(struct pipeline *s, const struct ddp_instruction *x, bool h
     ls_status status = LS_OK;
     ls_dtype dtype = ls_model_precision(s->ddp.base.model);
     if (x->from >= 0 && !has_received) exchange(s, NULL, room_for(s, x), elements(s, x->from), dtype, x->from);
-    if (x->backward)
+    if (x->backward) {
+        s->ddp.base.accumulates = x->accumulates;
         status = backward(s, slot, &result);
-    else
+    } else {
         forward(s, slot);
+    }
     status = ls_parallel_status(&s->ddp.base, status);
     if (status != LS_OK || x->to < 0) return status;
     exchange(s, x->backward ? result : slot->y, x->exchanges ? room_for(s, x + 1) : NULL, elements(s, x->to), dtype,

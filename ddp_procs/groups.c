@@ -16,8 +16,7 @@ int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_M
     int count = ddp_has_grid(sizes) ? ls_mesh_descriptors(sizes) : ls_comm_descriptors(sizes[LS_MESH_DATA]);
     for (int a = 0; a < LS_MESH_AXES; a++)
         if (beside[a]) count += ls_comm_descriptors(sizes[a]);
-    return all ? count + ls_comm_descriptors(sizes[LS_MESH_TENSOR] * sizes[LS_MESH_DATA] * sizes[LS_MESH_PIPELINE])
-               : count;
+    return all ? count + ls_comm_descriptors(sizes[LS_MESH_DATA] * sizes[LS_MESH_PIPELINE]) : count;
 }
 
 /* The job's options under a name, whose keys are those of this run of the store's, not of an earlier one. */
@@ -85,7 +84,14 @@ ls_status ddp_groups_join_beside(ddp_groups *groups, ls_mesh_axis axis, const dd
 
 ls_status ddp_groups_join_all(ddp_groups *groups, const ddp_groups_options *o) {
     char group[GROUP_CAPACITY];
-    ls_comm_options options = options_of(o, "all", group);
+    char name[24];
+    int tensor = o->sizes[LS_MESH_TENSOR], place = o->rank % tensor;
+    snprintf(name, sizeof name, "all%d", place);
+    ls_comm_options options = options_of(o, name, group);
+    options.rank = o->rank / tensor; /* the tensor axis is innermost */
+    options.world_size = o->world_size / tensor;
+    options.first = place;
+    options.stride = tensor;
     return join_second(&groups->all, groups, &options, o);
 }
 

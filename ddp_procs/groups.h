@@ -24,7 +24,8 @@ typedef struct ddp_groups {
     ls_mesh mesh; /* has it, where there is a grid; else zero-filled */
     ls_comm *beside
         [LS_MESH_AXES]; /* a second group of an axis, for the compute stream; without a grid the data axis is the job */
-    ls_comm *all;       /* a second group of a grid's whole job, likewise */
+    ls_comm *
+        all; /* likewise a group of a grid's ranks that have the same place on the tensor axis: of the job, without one */
     ddp_attachment attachment; /* of GPUs to the groups */
 } ddp_groups;
 

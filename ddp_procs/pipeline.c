@@ -24,6 +24,7 @@
  *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
  *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
 #include "common/base/log.h"
+#include "common/nn/tensor_parallel.h"
 #include "ddp_procs/pipeline_internal.h"
 #include "kernels/kernels.h"
 
@@ -94,6 +95,7 @@ static ls_status backward(struct pipeline *s, struct slot *slot, const void **dx
     *dx =
         ls_frame_backward(slot->frame, ls_model_tensors(p->model), &nobody, s->dy ? s->dy : s->ddp.dy, p->accumulates);
     ls_parallel_end_backward(p, s->ddp.compute);
+    p->clocks->bytes[LS_PHASE_TENSOR] += ls_tensor_blocks_nbytes(p->model, s->stage->blocks, p->batch->count);
     return LS_OK;
 }
 

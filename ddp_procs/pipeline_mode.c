@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/nn/tensor_parallel.h"
 #include "ddp_procs/pipeline_internal.h"
 
 /* --- what is asked of the mode --------------------------------------------------------------------------------------- */
@@ -26,6 +27,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
     bytes[LS_PHASE_STAGES] =
         (uint64_t)size.micro_batches * rows * elements * ls_dtype_nbytes(ls_model_precision(p->model));
     if (is_owner(s) || is_reader(s)) bytes[LS_PHASE_STAGES] += tied_count(s) * sizeof(float);
+    bytes[LS_PHASE_TENSOR] = (uint64_t)size.micro_batches * ls_tensor_blocks_nbytes(p->model, s->stage->blocks, rows);
     if (p->data_size == 1) return;
     bytes[s->sharded ? LS_PHASE_REDUCE : LS_PHASE_ALL_REDUCE] = floats * sizeof(float);
     if (s->sharded) bytes[LS_PHASE_GATHER] = floats * sizeof(float);
@@ -127,7 +129,7 @@ static ls_status create_optimizer(struct pipeline *s, const ddp_options *options
     ls_comm *group = s->sharded ? options->shards : options->stages;
     ls_status status = ls_optimizer_create_of(&p->optimizer, device_of(s), own, count, group, &options->optimizer);
     free(own);
-    return status;
+    return status == LS_OK ? ls_optimizer_share_norm(p->optimizer, p->model) : status;
 }
 
 /* The first stage has most. */
@@ -217,6 +219,7 @@ const struct ls_mode ddp_pipeline_mode = {
     .graph_obstacle = graph_obstacle,
     .count_bytes = count_bytes,
     .find_nonfinite = find_nonfinite,
+    .gathered = "parameters",
 };
 
 ls_status ddp_create_pipeline(ls_parallel **out, ls_model *model, const ddp_options *options) {

@@ -65,13 +65,24 @@ static size_t layer_nbytes(const ls_layer *layer, size_t element, size_t samples
     return layer->kind == &ls_layernorm_part ? 2 * layer->parameters[0].count * sizeof(float) : 0;
 }
 
-size_t ls_tensor_step_nbytes(const ls_model *model, size_t samples) {
+/* Of blocks of which those before `kept` are run forward twice. */
+static size_t sum_layers(const ls_model *model, struct ls_blocks blocks, int kept, size_t samples) {
     const ls_network *network = model->network;
-    int kept = ls_segments_first_kept(model->segments);
-    size_t nbytes = network->class_cut ? ls_class_loss_nbytes(network, samples) : 0;
+    bool has_loss = network->class_cut && blocks.end == network->block_count;
+    size_t nbytes = has_loss ? ls_class_loss_nbytes(network, samples) : 0;
     for (size_t l = 0; network->whole && l < network->layer_count; l++) {
         const ls_layer *layer = &network->layers[l];
-        nbytes += layer_nbytes(layer, ls_dtype_nbytes(model->precision), samples, layer->block < kept ? 2 : 1);
+        if (layer->block >= blocks.first && layer->block < blocks.end)
+            nbytes += layer_nbytes(layer, ls_dtype_nbytes(model->precision), samples, layer->block < kept ? 2 : 1);
     }
     return nbytes;
+}
+
+size_t ls_tensor_step_nbytes(const ls_model *model, size_t samples) {
+    if (model->every == LS_FORWARD_ONLY) return 0;
+    return sum_layers(model, ls_network_blocks(model->network), ls_segments_first_kept(model->segments), samples);
+}
+
+size_t ls_tensor_blocks_nbytes(const ls_model *model, struct ls_blocks blocks, size_t samples) {
+    return sum_layers(model, blocks, 0, samples);
 }

@@ -43,5 +43,8 @@ bool ls_tensor_counts_elsewhere(const ls_model *model, size_t index);
  * (segments.c): of what is all-reduced its size, and as much where a gather and a scatter take the place of one. 0: the
  * model's network is whole. */
 size_t ls_tensor_step_nbytes(const ls_model *model, size_t samples);
+/* The same of some blocks in frames beside the model's own, each run once forward and once back; a model that only runs forward
+ * (LS_FORWARD_ONLY) has no step of its own. */
+size_t ls_tensor_blocks_nbytes(const ls_model *model, struct ls_blocks blocks, size_t samples);
 
 #endif

@@ -112,6 +112,7 @@ TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
     kill_one(4, 2, "threads", "convnet", "--tensor 2");
     kill_one(2, 0, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel");
     kill_one(4, 3, "inline", "gpt:2,4,32,16", "--data sums:1 --tensor 4 --sequence-parallel");
+    kill_one(4, 2, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --pipeline 2 --accumulate 2");
     kill_one(4, 1, "threads", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel --shard-state 1");
 }
 

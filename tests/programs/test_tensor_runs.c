@@ -83,10 +83,26 @@ TEST_IN(programs, grids_follow_one_device) {
     expect_as_one("--model mlp:784,32,10 --batch-size 24 ", (const char *const[]){"--spawn 6 --tensor 2", NULL});
 }
 
+/* Data x tensor x pipeline: two of each. Stages send each other rows, or parts of channels. */
+TEST_IN(programs, grids_of_three_axes_follow_one_device) {
+    expect_as_one(GPT "--generate 12 --accumulate 2 --clip-norm 0.5 ",
+                  (const char *const[]){"--spawn 8 --tensor 2 --pipeline 2",
+                                        "--spawn 8 --tensor 2 --pipeline 2 --sequence-parallel --shard-state 1",
+                                        "--spawn 4 --tensor 2 --pipeline 2 --schedule gpipe", NULL});
+    expect_as_one(
+        "--model mlp:784,32,24,16,10 --batch-size 24 --accumulate 3 ",
+        (const char *const[]){"--spawn 8 --tensor 2 --pipeline 2", "--spawn 8 --tensor 2 --pipeline 4", NULL});
+    expect_as_one(CONVNET "--accumulate 2 ", (const char *const[]){"--spawn 4 --tensor 2 --pipeline 2", NULL});
+}
+
 /* --- files -------------------------------------------------------------------------------------------------------------- */
 
-static const char *const shapes[] = {"--spawn 1", "--spawn 2 --tensor 2", "--spawn 4 --tensor 4 --sequence-parallel",
-                                     "--spawn 4 --tensor 2 --shard-state 1"};
+static const char *const shapes[] = {"--spawn 1",
+                                     "--spawn 2 --tensor 2",
+                                     "--spawn 4 --tensor 4 --sequence-parallel",
+                                     "--spawn 4 --tensor 2 --shard-state 1",
+                                     "--spawn 8 --tensor 2 --pipeline 2 --shard-state 1 --sequence-parallel",
+                                     "--spawn 4 --tensor 2 --pipeline 2"};
 
 /* The initial weights are one device's, whoever keeps which part of them. */
 TEST_IN(programs, weights_are_whole_in_files) {

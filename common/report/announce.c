@@ -129,9 +129,20 @@ static const char *kind_of(const ls_parallel *p, ls_phase phase) {
     return phase == LS_PHASE_GATHER && p->mode->gathered ? p->mode->gathered : kinds[phase];
 }
 
+/* The ranks that meet in a phase's collective. */
+static int ranks_of(const ls_parallel *p, ls_phase phase) {
+    return phase == LS_PHASE_TENSOR ? p->tensor_size : p->data_size;
+}
+
+/* Whether what the clock counts finds no other rank to travel to: without replicas, gradients and buffers. */
+static bool stays(const ls_parallel *p, ls_phase phase) {
+    bool is_collective = phase != LS_PHASE_OPTIMIZER && phase != LS_PHASE_STAGES;
+    return p->process && is_collective && ranks_of(p, phase) == 1;
+}
+
 /* How much of them a rank sends. */
 static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
-    int ranks = phase == LS_PHASE_TENSOR ? p->tensor_size : p->data_size;
+    int ranks = ranks_of(p, phase);
     if (phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_TENSOR)
         fprintf(file, "; ring and direct send 2 x %d/%d of them", ranks - 1, ranks);
     else if (p->process && (phase == LS_PHASE_REDUCE || phase == LS_PHASE_GATHER))
@@ -143,7 +154,7 @@ static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
 static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {
     const char *comma = "";
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
-        if (bytes[phase] == 0) continue;
+        if (bytes[phase] == 0 || stays(p, (ls_phase)phase)) continue;
         fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase],
                 kind_of(p, (ls_phase)phase));
         bool gradients = phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_REDUCE;

@@ -82,6 +82,9 @@ TEST(what_can_be_run_is_measured_and_the_rest_replayed) {
         if (memory_techniques[t].is_replayed)
             assert_false(row_of(0, 8, t)->is_measured || row_of(1, 2, t)->is_measured);
     }
+    plan("wide", "2,4", 4); /* which has two layers */
+    for (size_t t = 0; t < count; t++)
+        assert_true((memory_find(&results, &settings.models[0], 4, t) != NULL) == (memory_techniques[t].split == NULL));
     plan("deep", "2,4", 1);
     assert_true(row_of(0, 2, 0)->is_measured && row_of(0, 2, 0)->oversubscribed);
     assert_false(row_of(0, 4, 0)->is_measured);
@@ -90,7 +93,7 @@ TEST(what_can_be_run_is_measured_and_the_rest_replayed) {
 TEST(every_technique_has_a_name_of_its_own) {
     for (const memory_technique *t = memory_techniques; t->name; t++) {
         for (const memory_technique *u = memory_techniques; u < t; u++) assert_string_not_equal(t->name, u->name);
-        assert_true(t == memory_techniques || t->option);
+        assert_true(t == memory_techniques || t->option || t->split);
         assert_true(t - memory_techniques < MEMORY_TECHNIQUES_MAX);
     }
 }
@@ -138,14 +141,17 @@ TEST(bytes_are_sent_as_rings_send_them) {
     static const struct {
         const char *phases;
         double bytes; /* of 4 ranks */
-    } cases[] = {{"{\"all-reduce\": 100}", 150},
-                 {"{\"reduce\": 100, \"gather\": 100}", 150},
-                 {"{\"gather\": 200, \"reduce\": 100}", 225},
-                 {"{\"broadcast\": 8, \"forward\": 99}", 8},
-                 {"{}", 0}};
+        bool is_split;
+    } cases[] = {{"{\"all-reduce\": 100}", 150, false},
+                 {"{\"all-reduce\": 100, \"broadcast\": 9, \"tensor\": 40}", 60, true},
+                 {"{\"all-reduce\": 100, \"stages\": 7}", 7, true},
+                 {"{\"reduce\": 100, \"gather\": 100}", 150, false},
+                 {"{\"gather\": 200, \"reduce\": 100}", 225, false},
+                 {"{\"broadcast\": 8, \"forward\": 99}", 8, false},
+                 {"{}", 0, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cJSON *object = cJSON_Parse(cases[i].phases);
-        expect_near(memory_sent_bytes(object, 4), cases[i].bytes);
+        expect_near(memory_sent_bytes(object, 4, cases[i].is_split), cases[i].bytes);
         cJSON_Delete(object);
     }
 }
@@ -198,7 +204,9 @@ TEST(techniques_are_compared_with_plain_ddp_on_as_many_devices) {
     expect_answer("ZeRO-1 is fastest, 0.80x\n");
     row_of(0, 2, 2)->run_count = 1;
     expect_answer("ZeRO-1 is fastest, 0.80x (one run)\n");
-    expect_answer("Same weights: yes, bit for bit, in every measured run\n");
+    expect_answer(
+        "Same weights: yes, bit for bit, in every measured run (a network in parts has its own, the same in every "
+        "run)\n");
     expect_answer(
         "Sharding on hgx-h200: reduce-scatter and all-gather take 1.00x, 1.33x an all-reduce's time on N = 2, 8\n");
 }
@@ -219,7 +227,7 @@ TEST(other_weights_are_told) {
     assert_true(memory_same_weights(&results, &settings.models[0], 2));
     strcpy(row_of(0, 2, 2)->weights, "cd");
     assert_false(memory_same_weights(&results, &settings.models[0], 2));
-    expect_answer("Same weights: no, in every measured run\n");
+    expect_answer("Same weights: no, in every measured run");
     strcpy(row_of(0, 2, 2)->weights, "ab");
     row_of(0, 2, 2)->repeats = false;
     assert_false(memory_same_weights(&results, &settings.models[0], 2));
@@ -231,7 +239,7 @@ static program p;
 
 /* What ddp_train counts on meta devices, rank 0's for all. */
 static memory_row count_real(const memory_row *row) {
-    memory_row real = {.n = row->n};
+    memory_row real = {.n = row->n, .technique = row->technique};
     const char *option = row->technique->option;
     program_run(&p,
                 "ddp_train --spawn %d --device-kind meta --model %s --data %s --optimizer adam --batch-size %lld "

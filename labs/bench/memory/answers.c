@@ -59,13 +59,16 @@ static void put_model(FILE *file, const memory_results *results, const memory_mo
 /* --- of all ------------------------------------------------------------------------------------------------------- */
 
 static void put_weights(FILE *file, const memory_results *results) {
-    bool any = false, same = true;
+    bool any = false, same = true, others = false;
     for (const memory_row *row = first_row(results); row < end_row(results); row++) {
         if (!row->is_measured || row->failed) continue;
         any = true;
         same = same && memory_same_weights(results, row->model, row->n);
+        others = others || row->technique->other_bits;
     }
-    if (any) fprintf(file, "Same weights: %s, in every measured run\n", same ? "yes, bit for bit" : "no");
+    if (!any) return;
+    fprintf(file, "Same weights: %s, in every measured run%s\n", same ? "yes, bit for bit" : "no",
+            others ? " (a network in parts has its own, the same in every run)" : "");
 }
 
 /* An all-reduce of as many bytes, and its two halves, which sharding runs in its place. */

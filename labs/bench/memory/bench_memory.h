@@ -33,10 +33,13 @@ enum {
 /* --- what is compared (techniques.c) ------------------------------------------------------------------------------- */
 
 typedef struct memory_technique {
-    const char *name;       /* in the table */
-    const char *option;     /* of ddp_train; NULL: none, plain DDP */
+    const char *name;   /* in the table */
+    const char *option; /* of ddp_train; NULL: none, plain DDP */
+    const char
+        *split; /* of ddp_train, followed by "=N": the network is cut among all ranks; NULL: each has all of it */
     int every, shard_state; /* the same for a replay (labs/replay/engine/plan.h) */
     bool is_replayed;       /* replay knows it */
+    bool other_bits;        /* sums run in another order than plain DDP's */
 } memory_technique;
 extern const memory_technique memory_techniques[]; /* ended by one without a name */
 
@@ -44,8 +47,9 @@ typedef struct memory_model {
     const char *name; /* of the network, and of its workload */
     const char *data; /* ddp_train's --data; NULL: the network is only described, and cannot be run */
     const char *optimizer;
-    int64_t batch; /* samples of a step over all devices, the same for every N */
-    int steps;     /* of a run */
+    int64_t batch;  /* samples of a step over all devices, the same for every N */
+    int steps;      /* of a run */
+    int most_parts; /* that it can be cut into, by every split */
 } memory_model;
 extern const memory_model memory_models[]; /* ended by one without a name */
 
@@ -102,7 +106,8 @@ const memory_row *memory_find(const memory_results *results, const memory_model 
 /* Fills in what is derived; each row has at least one run, or has failed. */
 void memory_assemble(memory_results *results);
 
-/* Whether all measured rows of the model on n devices ended with plain DDP's weights, in every run. */
+/* Whether all measured rows of the model on n devices, but for those of other bits, ended with plain DDP's weights, in every
+ * run. */
 bool memory_same_weights(const memory_results *results, const memory_model *model, int n);
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -118,8 +123,9 @@ ls_status memory_read_summary(memory_row *row, const char *json);
 bool memory_read_ranks(memory_row *row, const cJSON *ranks);
 
 /* What the ranks' phases of communication say that a rank sends in a step, in rings: 2 (N - 1) / N of what is
- * all-reduced, (N - 1) / N of what is gathered or scattered. A broadcast counts once. */
-double memory_sent_bytes(const cJSON *bytes_by_phase, int n);
+ * all-reduced, also by parts of layers, (N - 1) / N of what is gathered or scattered. A broadcast counts once, and so does
+ * what goes from stage to stage. Where the network is split among all ranks, gradients have nobody to go to. */
+double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split);
 
 ls_status memory_replay(memory_row *row, const memory_settings *settings);
 

@@ -12,14 +12,18 @@
 
 /* --- the summary -------------------------------------------------------------------------------------------------- */
 
-double memory_sent_bytes(const cJSON *bytes_by_phase, int n) {
-    double sent = 0, others = (n - 1.0) / n;
-    const cJSON *phase;
-    cJSON_ArrayForEach(phase, bytes_by_phase) {
-        bool is_both = strcmp(phase->string, "all-reduce") == 0;
-        bool is_half = strcmp(phase->string, "reduce") == 0 || strcmp(phase->string, "gather") == 0;
-        bool is_whole = strcmp(phase->string, "broadcast") == 0;
-        sent += phase->valuedouble * (is_both ? 2 * others : is_half ? others : is_whole ? 1 : 0);
+double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split) {
+    static const struct {
+        const char *phase;
+        bool within_a_split;
+        double parts, whole; /* times (N - 1) / N of the bytes, and times the bytes */
+    } rules[] = {{"all-reduce", false, 2, 0}, {"reduce", false, 1, 0}, {"gather", false, 1, 0},
+                 {"broadcast", false, 0, 1},  {"tensor", true, 2, 0},  {"stages", true, 0, 1}};
+    double sent = 0;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        const cJSON *phase = cJSON_GetObjectItemCaseSensitive(bytes_by_phase, rules[i].phase);
+        if (phase && rules[i].within_a_split == is_split)
+            sent += phase->valuedouble * (rules[i].parts * (n - 1.0) / n + rules[i].whole);
     }
     return sent;
 }
@@ -40,7 +44,8 @@ static bool read_rank(memory_row *row, const cJSON *rank) {
         if (!(bytes >= 0)) return false;
         if (is_most) row->bytes[c] = bytes;
     }
-    double sent = memory_sent_bytes(cJSON_GetObjectItemCaseSensitive(rank, "bytes_per_step_by_phase"), row->n);
+    double sent = memory_sent_bytes(cJSON_GetObjectItemCaseSensitive(rank, "bytes_per_step_by_phase"), row->n,
+                                    row->technique->split != NULL);
     row->sent_bytes = fmax(row->sent_bytes, sent);
     return total >= 0;
 }
@@ -91,6 +96,7 @@ static ls_status build_command(bench_command *command, const memory_row *row, co
     bench_command_add(command, "--no-evaluate");
     bench_command_add(command, "--quiet");
     bench_command_add(command, "--summary=-");
+    if (row->technique->split) bench_command_add(command, "%s=%d", row->technique->split, row->n);
     if (row->technique->option) bench_command_add(command, "%s", row->technique->option);
     return status;
 }

@@ -10,6 +10,8 @@ static bool is_measured(const memory_model *model, int n, const memory_settings 
     return model->data && (n == 2 || n <= settings->cores);
 }
 
+static bool can_be_cut(const memory_row *row) { return !row->technique->split || row->n <= row->model->most_parts; }
+
 void memory_plan_rows(memory_results *results) {
     const memory_settings *s = results->settings;
     results->row_count = 0;
@@ -19,7 +21,8 @@ void memory_plan_rows(memory_results *results) {
                 memory_row row = {.model = &s->models[m], .technique = technique, .n = s->n.values[i], .repeats = true};
                 row.is_measured = is_measured(row.model, row.n, s);
                 row.oversubscribed = row.is_measured && row.n > s->cores;
-                if (row.is_measured || technique->is_replayed) results->rows[results->row_count++] = row;
+                bool is_there = row.is_measured ? can_be_cut(&row) : technique->is_replayed;
+                if (is_there) results->rows[results->row_count++] = row;
             }
         }
     }
@@ -67,7 +70,8 @@ bool memory_same_weights(const memory_results *results, const memory_model *mode
     const memory_row *plain = memory_find(results, model, n, 0);
     for (const memory_row *row = results->rows; row < results->rows + results->row_count; row++) {
         if (row->model != model || row->n != n || !row->is_measured || row->failed || plain->failed) continue;
-        if (!row->repeats || strcmp(row->weights, plain->weights) != 0) return false;
+        if (!row->repeats) return false;
+        if (!row->technique->other_bits && strcmp(row->weights, plain->weights) != 0) return false;
     }
     return true;
 }

@@ -11,12 +11,24 @@ const memory_technique memory_techniques[] = {
     {.name = "ZeRO-2", .option = "--shard-state=2", .shard_state = 2, .is_replayed = true},
     {.name = "ZeRO-3", .option = "--shard-state=3", .shard_state = 3, .is_replayed = true},
     {.name = "offload", .option = "--offload=optimizer"},
+    {.name = "pipeline", .split = "--pipeline", .option = "--accumulate=8", .other_bits = true},
+    {.name = "tensor", .split = "--tensor", .other_bits = true},
     {.name = NULL},
 };
 
 const memory_model memory_models[] = {
-    {.name = "deep", .data = "data/digits", .optimizer = "adam", .batch = 512, .steps = LS_WARMUP_STEPS + 6},
-    {.name = "wide", .data = "random:0", .optimizer = "adam", .batch = 64, .steps = LS_WARMUP_STEPS + 10},
+    {.name = "deep",
+     .data = "data/digits",
+     .optimizer = "adam",
+     .batch = 512,
+     .steps = LS_WARMUP_STEPS + 6,
+     .most_parts = 17},
+    {.name = "wide",
+     .data = "random:0",
+     .optimizer = "adam",
+     .batch = 64,
+     .steps = LS_WARMUP_STEPS + 10,
+     .most_parts = 2},
     {.name = "resnet50", .optimizer = "sgd, momentum", .batch = 256},
     {.name = NULL},
 };

@@ -140,8 +140,8 @@ TEST_IN(programs, the_bytes_are_those_that_travel) {
     expect_announced_bytes("ddp_train --spawn 2 --offload optimizer", true);
     expect_announced_bytes("ddp_train --spawn 3 --batch-size 30 --shard-state 2", true);
     expect_announced_bytes("ddp_train --spawn 4 --tensor 2 --model convnet --batch-size 12", true);
-    expect_announced_bytes("ddp_train --spawn 2 --tensor 2 --accumulate 2 --model gpt:3,2,16,8 --data sums:1 "
-                           "--sequence-parallel --checkpoint-activations 2 --batch-size 12",
+    expect_announced_bytes("ddp_train --spawn 4 --tensor 2 --accumulate 2 --model gpt:3,2,16,8 --data sums:1 "
+                           "--sequence-parallel --checkpoint-activations 2 --batch-size 24",
                            true);
     expect_announced_bytes("ddp_train --spawn 2 --compress bf16 --accumulate 2 --model convnet --batch-size 8", true);
 }

@@ -97,9 +97,9 @@ TEST(time_goes_to_the_phase_that_ends) {
 }
 
 TEST(phases_have_names_and_know_what_is_communication) {
-    static const ls_phase communication[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE,  LS_PHASE_BROADCAST, LS_PHASE_GATHER,
-                                             LS_PHASE_REDUCE,  LS_PHASE_ALL_REDUCE, LS_PHASE_STAGES,
-                                             LS_PHASE_TENSOR};
+    static const ls_phase communication[] = {LS_PHASE_SCATTER, LS_PHASE_REPLICATE, LS_PHASE_BROADCAST,
+                                             LS_PHASE_GATHER,  LS_PHASE_REDUCE,    LS_PHASE_ALL_REDUCE,
+                                             LS_PHASE_STAGES,  LS_PHASE_TENSOR};
     int count = 0;
     for (int p = 0; p < LS_PHASE_COUNT; p++) count += ls_phase_is_communication((ls_phase)p);
     assert_int_equal(count, COUNT_OF(communication));

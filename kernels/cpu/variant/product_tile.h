@@ -17,7 +17,7 @@
 #if defined(__clang__)
 #define ROWS 10 /* clang 14 spills more than 20 of the 32 registers */
 #else
-#define ROWS 14
+#define ROWS 13
 #endif
 #else
 #if defined(__AVX__)

@@ -1,7 +1,7 @@
 /* attention — causal attention, head by head: scores in memory, or tile by tile.
- *   idea  : a head's rows of q, k, v are made floats once. Then LS_ATTENTION_TILE rows of q meet as many rows of k after
- *           the other: products (product.h) in the L1 cache, of which only the triangle is computed where rows meet
- *           themselves. In memory: all scores of the rows, softmax, then products with v. Tiled: a row keeps its largest
+ *   idea  : a head's rows of q, k, v are made floats once, while those of the next head are fetched. Then
+ *           LS_ATTENTION_TILE rows of q meet as many rows of k after the other: products (product.h) in the L1 cache, of
+ *           which only the triangle is computed where rows meet themselves. In memory: all scores of the rows, softmax, then products with v. Tiled: a row keeps its largest
  *           score and the sum of exponentials so far; when the largest grows, what has been summed is multiplied by
  *           exp(old - new). Backward goes through the same tiles, rows of k one after the other. Tiled, it computes scores
  *           once more, and p = exp(s - log sum)
@@ -15,15 +15,18 @@
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/variant/half.h"
 #include "kernels/cpu/variant/product.h"
-#include "kernels/exponential.h"
+#include "kernels/cpu/variant/softmax.h"
 
 #define TILE ((size_t)LS_ATTENTION_TILE)
+
+/* So many rows of a tile go through softmax together, step by step: no step of a row then waits for the step before. */
+#define BAND ((size_t)LS_LANES)
 
 /* A head of a sequence, and the parts of the workspace, which has one head after the other. */
 struct head {
     struct ls_attention_shape shape;
     struct ls_attention_layout l;
-    size_t number, sequence, first_channel;
+    size_t number;
     float scale;                /* 1 / sqrt(channels of a head) */
     float *q, *k, *dy;          /* [positions, columns] */
     float *v, *dq;              /* the same; in one place, since backward needs only v turned */
@@ -54,59 +57,55 @@ static struct head make_head(const struct ls_attention_shape *s, float *workspac
     return h;
 }
 
-static void choose_head(struct head *h, size_t number) {
-    h->number = number;
-    h->sequence = number / (size_t)h->shape.heads;
-    h->first_channel = number % (size_t)h->shape.heads * h->l.head;
-}
-
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* --- rows: from qkv or y into the workspace, and back --------------------------------------------------------------- */
 
-/* Where the head begins in position t of qkv (part 0, 1, 2 of 3: q, k, v) or y (part 0 of 1). */
-static size_t place(const struct head *h, size_t t, size_t part, size_t parts) {
-    return ((h->sequence * h->l.context + t) * parts + part) * (size_t)h->shape.channels + h->first_channel;
+/* Where head `number` begins in position t of qkv (part 0, 1, 2 of 3: q, k, v) or y (part 0 of 1). */
+static size_t place_of(const struct head *h, size_t number, size_t t, size_t part, size_t parts) {
+    const size_t heads = (size_t)h->shape.heads, row = number / heads * h->l.context + t;
+    return (row * parts + part) * (size_t)h->shape.channels + number % heads * h->l.head;
 }
 
-/* A row is short: a call of memcpy for each would take longer than to copy it. */
-static void copy(float *restrict to, const float *restrict from, size_t count) {
+/* A row is short: a call of memcpy for each would take longer than to copy it. What is read next is fetched meanwhile. */
+static LS_ALWAYS_INLINE void copy(float *restrict to, const float *restrict from, size_t count, const float *next) {
     size_t i = 0;
-    for (; i + LS_LANES <= count; i += LS_LANES) memcpy(to + i, from + i, LS_LANES * sizeof *to);
+    for (; i + LS_LANES <= count; i += LS_LANES) {
+        __builtin_prefetch(next + i);
+        memcpy(to + i, from + i, LS_LANES * sizeof *to);
+    }
     for (; i < count; i++) to[i] = from[i];
 }
 
-static void load(ls_dtype dtype, float *restrict to, const void *from, size_t at, size_t count) {
+/* Elements from from[at] on; `next` elements further on lie those that are loaded next. */
+static void load(ls_dtype dtype, float *restrict to, const void *from, size_t at, size_t count, size_t next) {
     if (dtype == LS_FP32) {
-        copy(to, (const float *)from + at, count);
+        copy(to, (const float *)from + at, count, (const float *)from + at + next);
     } else {
         LS_CPU(widen)(dtype, to, (const uint16_t *)from + at, count);
     }
 }
 
-static void store(ls_dtype dtype, void *to, size_t at, const float *restrict from, size_t count) {
+static void store(ls_dtype dtype, void *to, size_t at, const float *restrict from, size_t count, size_t next) {
     if (dtype == LS_FP32) {
-        copy((float *)to + at, from, count);
+        copy((float *)to + at, from, count, (const float *)to + at + next);
     } else {
         LS_CPU(narrow)(dtype, (uint16_t *)to + at, from, count);
     }
 }
 
-/* Each row of the next head lies behind this head's: it is fetched meanwhile. */
 static void load_rows(const struct head *h, float *to, const void *from, size_t part, size_t parts) {
-    const size_t nbytes = ls_dtype_nbytes(h->shape.dtype);
-    for (size_t t = 0; t < h->l.context; t++) {
-        const char *next = (const char *)from + (place(h, t, part, parts) + h->l.head) * nbytes;
-        for (size_t at = 0; at < h->l.head * nbytes; at += 64) __builtin_prefetch(next + at);
-        load(h->shape.dtype, to + t * h->l.columns, from, place(h, t, part, parts), h->l.head);
-    }
+    const size_t at = place_of(h, h->number, 0, part, parts), next = place_of(h, h->number + 1, 0, part, parts) - at;
+    for (size_t t = 0; t < h->l.context; t++)
+        load(h->shape.dtype, to + t * h->l.columns, from, at + t * parts * (size_t)h->shape.channels, h->l.head, next);
 }
 
 /* `count` rows from position t on. */
 static void store_rows(const struct head *h, const float *from, void *to, size_t t, size_t count, size_t part,
                        size_t parts) {
+    const size_t at = place_of(h, h->number, t, part, parts), next = place_of(h, h->number + 1, t, part, parts) - at;
     for (size_t r = 0; r < count; r++)
-        store(h->shape.dtype, to, place(h, t + r, part, parts), from + r * h->l.columns, h->l.head);
+        store(h->shape.dtype, to, at + r * parts * (size_t)h->shape.channels, from + r * h->l.columns, h->l.head, next);
 }
 
 static void turn(const struct head *h, const float *rows, float *turned) {
@@ -147,7 +146,7 @@ static void multiply_turned(const struct head *h, const struct tile *tile, const
                           .triangle = tile->diagonal ? LS_LOWER_RESULT : LS_WHOLE});
 }
 
-/* result, rows from t on, += scores rows[u ..] */
+/* result, rows from t on, += scores rows[u ..]; = for the first tile of a row. */
 static void add_seen(const struct head *h, const struct tile *tile, const float *scores, size_t stride,
                      const float *rows, float *result) {
     LS_CPU(multiply)
@@ -161,11 +160,11 @@ static void add_seen(const struct head *h, const struct tile *tile, const float 
                           .columns = h->l.columns,
                           .result = result,
                           .result_stride = h->l.columns,
-                          .add = true,
+                          .add = tile->u > 0,
                           .triangle = tile->diagonal ? LS_LOWER_LEFT : LS_WHOLE});
 }
 
-/* result, rows from u on, += scores^T rows[t ..] */
+/* result, rows from u on, += scores^T rows[t ..]; = for the first tile of a column. */
 static void add_seeing(const struct head *h, const struct tile *tile, const float *scores, const float *rows,
                        float *result) {
     LS_CPU(multiply)
@@ -179,69 +178,14 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
                           .columns = h->l.columns,
                           .result = result,
                           .result_stride = h->l.columns,
-                          .add = true,
+                          .add = !tile->diagonal,
                           .triangle = tile->diagonal ? LS_UPPER_LEFT : LS_WHOLE});
 }
 
-/* --- softmax --------------------------------------------------------------------------------------------------------- */
-
-/* Rows of scores are worked on by LS_LANES: what follows the `count` that are seen becomes `unseen`. */
-static size_t whole_lanes(float *s, size_t count, float unseen) {
-    size_t end = (count + LS_LANES - 1) / LS_LANES * LS_LANES;
-    for (size_t u = count; u < end; u++) s[u] = unseen;
-    return end;
-}
-
-/* A triangle's tiles read up to ROWS columns behind those that a row sees, as zeros. */
-static void clear_next_lanes(float *s, size_t end, size_t stride) {
-    if (end < stride) memset(s + end, 0, LS_LANES * sizeof *s);
-}
-
-static float largest_of(const float *s, size_t count, float largest) {
-    float lanes[LS_LANES];
-    for (int l = 0; l < LS_LANES; l++) lanes[l] = largest;
-    for (size_t u = 0; u < count; u += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) lanes[l] = ls_larger(lanes[l], s[u + (size_t)l]);
-    }
-    return ls_largest_lane(lanes);
-}
-
-/* s = exp(scale s - shift); returns their sum. */
-static float exponentials(float *s, size_t count, float scale, float shift) {
-    float lanes[LS_LANES] = {0};
-    for (size_t u = 0; u < count; u += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) {
-            s[u + (size_t)l] = ls_exp_float(s[u + (size_t)l] * scale - shift);
-            lanes[l] += s[u + (size_t)l];
-        }
-    }
-    return ls_sum_lanes(lanes);
-}
-
-static void multiply_row(float *x, float factor, size_t count) {
-    for (size_t i = 0; i < count; i++) x[i] *= factor;
-}
-
-/* The row of scores of a position, of which it sees itself and those before it, becomes probabilities: softmax of scale s,
- * and 0 where it does not see. count: a multiple of LS_LANES, above the position. */
-static void softmax_row(float *s, size_t position, size_t count, float scale) {
-    size_t end = whole_lanes(s, position + 1, -INFINITY);
-    float sum = exponentials(s, end, scale, scale * largest_of(s, end, -INFINITY));
-    multiply_row(s, 1 / sum, end);
-    memset(s + end, 0, (count - end) * sizeof *s);
-}
-
-/* Back through it: of a row that gave p, the gradient of p becomes that of s. mean: of the gradient, weighted by p. */
-static void softmax_gradient(float *restrict gradient, const float *restrict p, size_t count, float mean, float scale) {
-    for (size_t u = 0; u < count; u++) gradient[u] = p[u] * (gradient[u] - mean) * scale;
-}
-
-static float dot(const float *a, const float *b, size_t count) {
-    float lanes[LS_LANES] = {0};
-    for (size_t i = 0; i < count; i += LS_LANES) {
-        for (int l = 0; l < LS_LANES; l++) lanes[l] += a[i + (size_t)l] * b[i + (size_t)l];
-    }
-    return ls_sum_lanes(lanes);
+/* What row r does not see becomes 0, as far as a triangle's products read it: up to ROWS columns behind the last seen. */
+static LS_ALWAYS_INLINE void clear_unseen(const struct tile *tile, size_t r, float *s) {
+    size_t end = ls_fill_lanes(s, seen(tile, r), 0);
+    if (end < TILE) memset(s + end, 0, LS_LANES * sizeof *s);
 }
 
 /* --- forward --------------------------------------------------------------------------------------------------------- */
@@ -257,9 +201,9 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     for (size_t r = 0; r < diagonal.rows; r++) {
         float *p = h->scores + r * h->stride;
         size_t at = (h->number * h->l.context + t + r) * h->l.context;
-        softmax_row(p, t + r, h->stride, h->scale);
-        store(dtype, saved, at, p, h->l.context);
-        if (dtype != LS_FP32) load(dtype, p, saved, at, t + r + 1);
+        ls_softmax_row(p, t + r, h->stride, h->scale);
+        store(dtype, saved, at, p, h->l.context, h->l.context);
+        if (dtype != LS_FP32) load(dtype, p, saved, at, t + r + 1, 0);
     }
     for (size_t u = 0; u <= t; u += TILE) {
         struct tile tile = make_tile(h, t, u);
@@ -267,41 +211,62 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     }
 }
 
+/* Of each row of q, over the tiles so far: the largest score, and the sum of exponentials. */
+struct statistics {
+    float largest[LS_ATTENTION_TILE], sum[LS_ATTENTION_TILE];
+};
+
+/* Makes exponentials of the scores of a band of rows, and scales earlier sums to the largest score now. */
+static void add_band(const struct head *h, const struct tile *tile, size_t first, struct statistics *so_far) {
+    float *s = h->scores + first * TILE, *sum = so_far->sum + first, *largest = so_far->largest + first;
+    float shift[BAND], factor[BAND] = {0};
+    const size_t rows = min_size(BAND, tile->rows - first);
+    size_t end = 0;
+    for (size_t r = 0; r < rows; r++) {
+        end = ls_fill_lanes(s + r * TILE, seen(tile, first + r), s[r * TILE]);
+        float now = ls_largest_of(s + r * TILE, end, largest[r]);
+        factor[r] = h->scale * (largest[r] - now);
+        shift[r] = h->scale * now;
+        largest[r] = now;
+    }
+    if (tile->u > 0) ls_exp_rows(factor, 0, 1, BAND, 1, NULL);
+    for (size_t r = 0; tile->u > 0 && r < rows; r++) {
+        sum[r] *= factor[r];
+        ls_multiply_row(h->block + (first + r) * h->l.columns, factor[r], h->l.columns);
+    }
+    ls_exp_rows(s, TILE, rows, end / LS_LANES * LS_LANES, h->scale, shift);
+    for (size_t r = 0; r < rows; r++) {
+        clear_unseen(tile, first + r, s + r * TILE);
+        sum[r] += ls_sum_of(s + r * TILE, end);
+    }
+}
+
 /* The same, tile by tile. */
 static void forward_tiled(const struct head *h, size_t t, float *saved) {
-    float largest[LS_ATTENTION_TILE], sum[LS_ATTENTION_TILE] = {0};
-    for (size_t r = 0; r < TILE; r++) largest[r] = -INFINITY;
+    struct statistics so_far = {.sum = {0}};
+    for (size_t r = 0; r < TILE; r++) so_far.largest[r] = -INFINITY;
     struct tile tile = make_tile(h, t, 0);
     for (size_t u = 0; u <= t; u += TILE) {
         tile = make_tile(h, t, u);
         multiply_turned(h, &tile, h->q, h->turned_k, h->scores, h->stride);
-        for (size_t r = 0; r < tile.rows; r++) {
-            float *s = h->scores + r * h->stride;
-            size_t end = whole_lanes(s, seen(&tile, r), -INFINITY);
-            float now = largest_of(s, end, largest[r]), factor = ls_exp_float(h->scale * (largest[r] - now));
-            sum[r] = sum[r] * factor + exponentials(s, end, h->scale, h->scale * now);
-            clear_next_lanes(s, end, TILE);
-            if (factor != 1 && u > 0) multiply_row(h->block + r * h->l.columns, factor, h->l.columns);
-            largest[r] = now;
-        }
+        for (size_t first = 0; first < tile.rows; first += BAND) add_band(h, &tile, first, &so_far);
         add_seen(h, &tile, h->scores, h->stride, h->v, h->block);
     }
     for (size_t r = 0; r < tile.rows; r++) {
-        multiply_row(h->block + r * h->l.columns, 1 / sum[r], h->l.columns);
-        saved[h->number * h->l.context + t + r] = h->scale * largest[r] + logf(sum[r]);
+        ls_multiply_row(h->block + r * h->l.columns, 1 / so_far.sum[r], h->l.columns);
+        saved[h->number * h->l.context + t + r] = h->scale * so_far.largest[r] + logf(so_far.sum[r]);
     }
 }
 
 ls_status LS_CPU(attention_forward)(const struct ls_attention_forward_arguments *a) {
     struct head h = make_head(&a->shape, a->workspace, false);
     for (size_t i = 0; i < (size_t)(a->shape.batch * a->shape.heads); i++) {
-        choose_head(&h, i);
+        h.number = i;
         load_rows(&h, h.q, a->qkv, 0, 3);
         load_rows(&h, h.k, a->qkv, 1, 3);
         load_rows(&h, h.v, a->qkv, 2, 3);
         turn(&h, h.k, h.turned_k);
         for (size_t t = 0; t < h.l.context; t += TILE) {
-            memset(h.block, 0, h.l.block_count * sizeof *h.block);
             if (a->shape.tiled) forward_tiled(&h, t, a->saved);
             if (!a->shape.tiled) forward_in_memory(&h, t, a->saved);
             store_rows(&h, h.block, a->y, t, min_size(TILE, h.l.context - t), 0, 1);
@@ -314,14 +279,19 @@ ls_status LS_CPU(attention_forward)(const struct ls_attention_forward_arguments 
 
 /* scores = p of the tile, 0 where a row does not see. */
 static void make_probabilities(const struct head *h, const struct tile *tile, const void *saved) {
-    const size_t first = h->number * h->l.context + tile->t;
-    for (size_t r = 0; r < tile->rows; r++) {
-        float *p = h->scores + r * TILE;
-        size_t count = seen(tile, r);
-        if (!h->shape.tiled) load(h->shape.dtype, p, saved, (first + r) * h->l.context + tile->u, count);
-        size_t end = whole_lanes(p, count, h->shape.tiled ? -INFINITY : 0);
-        if (h->shape.tiled) (void)exponentials(p, end, h->scale, ((const float *)saved)[first + r]);
-        clear_next_lanes(p, end, TILE);
+    const size_t at = h->number * h->l.context + tile->t;
+    for (size_t first = 0; first < tile->rows; first += BAND) {
+        float *p = h->scores + first * TILE;
+        const size_t rows = min_size(BAND, tile->rows - first), count = seen(tile, first + rows - 1);
+        if (h->shape.tiled)
+            ls_exp_rows(p, TILE, rows, (count + LS_LANES - 1) / LS_LANES * LS_LANES, h->scale,
+                        (const float *)saved + at + first);
+        for (size_t r = first; r < first + rows; r++) {
+            if (!h->shape.tiled)
+                load(h->shape.dtype, h->scores + r * TILE, saved, (at + r) * h->l.context + tile->u, seen(tile, r),
+                     h->l.context);
+            clear_unseen(tile, r, h->scores + r * TILE);
+        }
     }
 }
 
@@ -333,8 +303,8 @@ static void make_gradients(const struct head *h, const struct tile *tile) {
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
         size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
-        softmax_gradient(ds, p, end, h->means[tile->t + r], h->scale);
-        clear_next_lanes(ds, end, TILE);
+        ls_softmax_gradient(ds, p, end, h->means[tile->t + r], h->scale);
+        clear_unseen(tile, r, ds);
         if (!rounds) continue;
         LS_CPU(narrow)(h->shape.dtype, halves, ds, end);
         LS_CPU(widen)(h->shape.dtype, ds, halves, end);
@@ -344,16 +314,14 @@ static void make_gradients(const struct head *h, const struct tile *tile) {
 static void make_means(const struct head *h, const void *y) {
     float row[LS_ATTENTION_MAX_HEAD] = {0};
     for (size_t t = 0; t < h->l.context; t++) {
-        load(h->shape.dtype, row, y, place(h, t, 0, 1), h->l.head);
-        h->means[t] = dot(h->dy + t * h->l.columns, row, h->l.columns);
+        load(h->shape.dtype, row, y, place_of(h, h->number, t, 0, 1), h->l.head, h->l.head);
+        h->means[t] = ls_dot(h->dy + t * h->l.columns, row, h->l.columns);
     }
 }
 
 /* dk and dv of positions u on, and what they add to dq. */
 static void backward_columns(const struct head *h, size_t u, const struct ls_attention_backward_arguments *a) {
     float *dk = h->block, *dv = h->other_block;
-    memset(dk, 0, h->l.block_count * sizeof *dk);
-    memset(dv, 0, h->l.block_count * sizeof *dv);
     for (size_t t = u; t < h->l.context; t += TILE) {
         struct tile tile = make_tile(h, t, u);
         if (h->shape.tiled) multiply_turned(h, &tile, h->q, h->turned_k, h->scores, TILE);
@@ -372,7 +340,7 @@ static void backward_columns(const struct head *h, size_t u, const struct ls_att
 ls_status LS_CPU(attention_backward)(const struct ls_attention_backward_arguments *a) {
     struct head h = make_head(&a->shape, a->workspace, true);
     for (size_t i = 0; i < (size_t)(a->shape.batch * a->shape.heads); i++) {
-        choose_head(&h, i);
+        h.number = i;
         load_rows(&h, h.q, a->qkv, 0, 3);
         load_rows(&h, h.k, a->qkv, 1, 3);
         load_rows(&h, h.v, a->qkv, 2, 3);
@@ -380,7 +348,6 @@ ls_status LS_CPU(attention_backward)(const struct ls_attention_backward_argument
         make_means(&h, a->y);
         if (a->shape.tiled) turn(&h, h.k, h.turned_k);
         turn(&h, h.v, h.turned_v);
-        memset(h.dq, 0, h.l.rows_count * sizeof *h.dq);
         for (size_t u = 0; u < h.l.context; u += TILE) backward_columns(&h, u, a);
         store_rows(&h, h.dq, a->dqkv, 0, h.l.context, 0, 3);
     }

@@ -3,15 +3,25 @@
  *           exp is our own (exponential.h), so that loops are vectorised; the gradient computes it anew from x
  *   halves: GELU sees x as it was stored, and dbias sums dy as it was stored, so that the passes agree on x
  *   order : element by element; dbias adds its rows in ascending order */
+#include "kernels/cpu/variant/exponentials.h"
 #include "kernels/cpu/variant/half.h"
-#include "kernels/exponential.h"
 
 static void gelu(float *restrict y, const float *restrict x, size_t count) {
-    for (size_t i = 0; i < count; i++) y[i] = ls_gelu_float(x[i]);
+    float e[LS_EXP_BLOCK];
+    for (size_t begin = 0, n; (n = ls_exp_count(count - begin)) > 0; begin += n, x += n, y += n) {
+        for (size_t i = 0; i < n; i++) e[i] = ls_gelu_exponent(x[i]);
+        ls_exp_rows(e, n, 1, n, 1, NULL);
+        for (size_t i = 0; i < n; i++) y[i] = ls_gelu_of(x[i], e[i]);
+    }
 }
 
 static void multiply_by_slope(float *restrict dy, const float *restrict x, size_t count) {
-    for (size_t i = 0; i < count; i++) dy[i] *= ls_gelu_slope(x[i]);
+    float e[LS_EXP_BLOCK];
+    for (size_t begin = 0, n; (n = ls_exp_count(count - begin)) > 0; begin += n, x += n, dy += n) {
+        for (size_t i = 0; i < n; i++) e[i] = ls_gelu_slope_exponent(x[i]);
+        ls_exp_rows(e, n, 1, n, 1, NULL);
+        for (size_t i = 0; i < n; i++) dy[i] *= ls_gelu_slope_of(x[i], e[i]);
+    }
 }
 
 ls_status LS_CPU(add_bias_gelu)(const struct ls_add_bias_gelu_arguments *a) {

@@ -4,7 +4,7 @@
  *   order : rows ascending, the loss summed in double; within a row, classes ascending. All ranks get the same loss, of the
  *           same numbers */
 #include "common/base/log.h"
-#include "kernels/cpu/variant/variant.h"
+#include "kernels/cpu/variant/exponentials.h"
 
 ls_status LS_CPU(class_maxima)(const struct ls_class_maxima_arguments *a) {
     for (size_t r = 0; r < a->rows; r++) {
@@ -29,8 +29,12 @@ ls_status LS_CPU(class_sums)(const struct ls_class_sums_arguments *a) {
             return ls_fail(LS_ERR_INVALID, "row %zu has label %lld, outside of the %zu classes", r, (long long)label,
                            a->part.whole);
         }
-        float shift = a->maxima[r], sum = 0;
-        for (size_t c = 0; c < a->part.count; c++) sum += expf(logits[c] - shift);
+        float shift = a->maxima[r], sum = 0, e[LS_EXP_BLOCK];
+        for (size_t begin = 0, n; (n = ls_exp_count(a->part.count - begin)) > 0; begin += n) {
+            for (size_t c = 0; c < n; c++) e[c] = logits[begin + c] - shift;
+            ls_exp_rows(e, 0, 1, n, 1, NULL);
+            for (size_t c = 0; c < n; c++) sum += e[c];
+        }
         size_t place = place_of(label, a->part);
         a->sums[r] = sum;
         a->sums[a->rows + r] = place < a->part.count ? logits[place] - shift : 0;
@@ -45,7 +49,7 @@ ls_status LS_CPU(class_loss)(const struct ls_class_loss_arguments *a) {
         float *d = a->dlogits + r * a->part.room, shift = a->maxima[r], factor = a->scale / a->sums[r];
         size_t place = place_of(a->labels[r], a->part);
         total += (double)(logf(a->sums[r]) - a->sums[a->rows + r]);
-        for (size_t c = 0; c < a->part.count; c++) d[c] = expf(logits[c] - shift) * factor;
+        for (size_t c = 0; c < a->part.count; c++) d[c] = ls_exp_float(logits[c] - shift) * factor;
         for (size_t c = a->part.count; c < a->part.room; c++) d[c] = 0;
         if (place < a->part.count) d[place] -= a->scale;
     }

@@ -1,7 +1,7 @@
 /* loss — the loss and its gradient in one pass over the predictions.
  *   order : rows ascending, the loss summed in double; within a row, classes ascending */
 #include "common/base/log.h"
-#include "kernels/cpu/variant/variant.h"
+#include "kernels/cpu/variant/exponentials.h"
 
 static float largest(const float *x, size_t count) {
     float best = x[0];
@@ -21,10 +21,10 @@ ls_status LS_CPU(cross_entropy)(const struct ls_cross_entropy_arguments *a) {
         }
         /* subtracting the largest logit changes nothing but keeps exp from overflowing */
         float shift = largest(logits, a->classes), of_label = logits[label] - shift, sum = 0;
-        for (size_t c = 0; c < a->classes; c++) {
-            d[c] = expf(logits[c] - shift);
-            sum += d[c];
-        }
+        for (size_t c = 0; c < a->classes; c++) d[c] = logits[c] - shift;
+        for (size_t c = 0, count; (count = ls_exp_count(a->classes - c)) > 0; c += count)
+            ls_exp_rows(d + c, 0, 1, count, 1, NULL);
+        for (size_t c = 0; c < a->classes; c++) sum += d[c];
         total += (double)(logf(sum) - of_label);
         float factor = a->scale / sum;
         for (size_t c = 0; c < a->classes; c++) d[c] *= factor;

@@ -21,7 +21,7 @@ static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static pid_t await_pid(const char *path) {
-    for (double until_us = ls_now_us() + 20e6; ls_now_us() < until_us; usleep(5000)) {
+    for (double until_us = ls_now_us() + PROGRAM_DEADLINE_S * 1e6; ls_now_us() < until_us; usleep(5000)) {
         if (access(path, R_OK) < 0) continue;
         size_t nbytes;
         char *text = scratch_read(path, &nbytes);

@@ -108,7 +108,12 @@ TEST_IN(programs, its_trace_has_no_times) {
     }
 }
 
-TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
+static const cJSON *bytes_of(const cJSON *summary, int row) {
+    const cJSON *device = cJSON_GetArrayItem(cJSON_GetObjectItem(summary, "device_table"), row);
+    return cJSON_GetObjectItem(device, "bytes_per_step_by_phase");
+}
+
+TEST_IN(programs, its_memory_and_bytes_are_those_of_the_cpu_run) {
     static const char *const runs[] = {
         "dp_train --devices 2 --model convnet --precision fp16 --sync-bn",
         "dp_train --devices 3 --output-device 2 --clip-norm 1 --optimizer sgd --momentum 0.9",
@@ -118,6 +123,7 @@ TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
         "ddp_train --spawn 2 --model convnet --shard-state 1 --sync-bn --clip-norm 1",
         "ddp_train --spawn 2 --model convnet --shard-state 2 --accumulate 2 --bucket-cap-mb 0.02",
         "ddp_train --spawn 2 --model convnet --tensor 2 --clip-norm 1",
+        "ddp_train --spawn 4 --model gpt:2,4,32,16,13 --data random:1 --tensor 2",
         "ddp_train --spawn 4 --model gpt:2,4,32,16,13 --data random:1 --tensor 2 --sequence-parallel --shard-state 1",
         "ddp_train --spawn 2 --model convnet --shard-state 3 --precision bf16 --checkpoint-activations 1",
     };
@@ -133,6 +139,8 @@ TEST_IN(programs, its_memory_is_that_of_the_cpu_run) {
         int rows = cJSON_GetArraySize(cJSON_GetObjectItem(meta, "device_table"));
         assert_true(rows > 0);
         for (int row = 0; row < rows; row++) {
+            if (!cJSON_Compare(bytes_of(meta, row), bytes_of(cpu, row), true))
+                fail_msg("%s: row %d moves other bytes on meta than on CPU", runs[i], row);
             for (size_t c = 0; c < COUNT_OF(categories); c++) {
                 double here = peak(meta, row, categories[c]), there = peak(cpu, row, categories[c]);
                 if (!(here == there))

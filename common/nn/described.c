@@ -68,6 +68,24 @@ static void enqueue_together(const struct ls_pass *pass, const struct ls_describ
     }
 }
 
+/* --- with the other ranks that share the network ------------------------------------------------------------------------ */
+
+/* `memory` is any of the device's: nothing is read or written. */
+static void enqueue_meeting(ls_stream *stream, const struct ls_described *d, const struct ls_described_op *op,
+                            size_t samples, void *memory) {
+    size_t count = op->elements * (op->elements_fixed ? 1 : samples);
+    ls_dtype dtype = op->elements_fp32 ? LS_FP32 : d->precision;
+    ls_status status = LS_OK;
+    if (count == 0) return;
+    if (op->meeting == LS_DESCRIBED_SUMS)
+        status = ls_comm_all_reduce(d->group, stream, memory, count, dtype, LS_REDUCE_SUM);
+    if (op->meeting == LS_DESCRIBED_GATHERS)
+        status = ls_comm_all_gather(d->group, stream, memory, memory, count, dtype);
+    if (op->meeting == LS_DESCRIBED_SCATTERS)
+        status = ls_comm_reduce_scatter(d->group, stream, memory, memory, count, dtype, LS_REDUCE_SUM);
+    ls_device_fail(ls_stream_device(stream), status);
+}
+
 /* --- a layer ------------------------------------------------------------------------------------------------------ */
 
 static ls_status described_plan(ls_layer *layer) {
@@ -98,7 +116,9 @@ static void enqueue_range(const struct ls_pass *pass, const struct ls_described 
                                        ls_device_index(device)));
     for (size_t i = first; i < end; i++) {
         if (d->ops[i].part != part) continue;
-        if (pass->group && d->ops[i].channels > 0)
+        if (d->ops[i].meeting != LS_DESCRIBED_ALONE)
+            enqueue_meeting(pass->stream, d, &d->ops[i], pass->batch, pass->y);
+        else if (pass->group && d->ops[i].channels > 0)
             enqueue_together(pass, &d->ops[i], i);
         else
             enqueue(pass->stream, &d->ops[i], i);
@@ -170,9 +190,14 @@ ls_status ls_network_create_described(ls_network **out, const struct ls_describe
     return LS_OK;
 }
 
-bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part) {
+bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part, size_t samples) {
     const struct ls_described *d = model->network->described;
-    for (size_t i = 0; d && i < d->op_count; i++)
-        if (d->ops[i].part == part) enqueue(stream, &d->ops[i], i);
+    for (size_t i = 0; d && i < d->op_count; i++) {
+        if (d->ops[i].part != part) continue;
+        if (d->ops[i].meeting != LS_DESCRIBED_ALONE)
+            enqueue_meeting(stream, d, &d->ops[i], samples, ls_model_parameter(model, 0)->data);
+        else
+            enqueue(stream, &d->ops[i], i);
+    }
     return d != NULL;
 }

@@ -16,12 +16,18 @@ typedef enum ls_described_part {
     LS_DESCRIBED_UPDATE
 } ls_described_part;
 
+/* An operation of the ranks that share the network (tensor_layers.c); it has no flops and bytes of its own. */
+enum ls_described_meeting { LS_DESCRIBED_ALONE, LS_DESCRIBED_SUMS, LS_DESCRIBED_GATHERS, LS_DESCRIBED_SCATTERS };
+
 struct ls_described_op {
     const char *name; /* lives as long as probes' records do */
     ls_described_part part;
     uint64_t flops, bytes;
     int first_ready, ready_count; /* backward: parameters ready[first_ready ...], whose gradients are complete then */
     int channels; /* of batch norm, which ls_model_sync_batchnorm makes meet other ranks (batchnorm.c); else 0 */
+    enum ls_described_meeting meeting;
+    size_t elements; /* of a meeting: all that are summed, or a rank's own part of what is gathered or scattered */
+    bool elements_fixed, elements_fp32; /* in all, not of a sample; whatever the precision is */
 };
 
 /* A layer. Its forward and backward enqueue those of the operations first .. end - 1 that belong to the part. */
@@ -47,6 +53,7 @@ struct ls_described {
     const struct ls_described_op *ops;    /* in the order of execution; their place is the number that probes see */
     size_t op_count;
     const int *ready;
+    ls_comm *group; /* the ranks that share the network, which meet there; before its first pass. NULL: it is whole */
     bool hooks; /* each gradient that is ready costs an operation of its own, with number op_count (PyTorch's hooks) */
 };
 
@@ -54,7 +61,8 @@ struct ls_described {
  * failure *out is NULL. */
 ls_status ls_network_create_described(ls_network **out, const struct ls_described *described);
 
-/* Enqueues what a described network has for this part (the loss, the update); false, and nothing, if it is a real one. */
-bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part);
+/* Enqueues what a described network has for this part (the loss of so many samples, the update); false, and nothing, if it is a
+ * real one. */
+bool ls_model_enqueue_described(ls_model *model, ls_stream *stream, ls_described_part part, size_t samples);
 
 #endif

@@ -93,7 +93,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
     size_t rows = batch->count * ls_shape_rows(output);
     const struct ls_answers answers = {.labels = batch->labels, .targets = batch->targets};
     float *loss = loss_slot(p);
-    if (!ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS)) {
+    if (!ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_LOSS, batch->count)) {
         ls_model_take_loss(p->model, compute, loss, dy, y, answers, rows,
                            ls_loss_weight(gradient_weight, batch->global_count, output));
     }
@@ -105,7 +105,7 @@ void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const 
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip) {
     p->accumulates = false; /* zero_grad: the next backward overwrites */
     ls_stream *compute = ls_device_stream(ls_model_device(p->model), LS_STREAM_COMPUTE);
-    bool is_described = ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_UPDATE);
+    bool is_described = ls_model_enqueue_described(p->model, compute, LS_DESCRIBED_UPDATE, 0);
     ls_status status = is_described ? LS_OK : ls_optimizer_step(p->optimizer, skip);
     const ls_offload_report *offload = ls_optimizer_offload_report(p->optimizer);
     if (offload) p->clocks->bytes[LS_PHASE_OPTIMIZER] += offload->moved_nbytes;

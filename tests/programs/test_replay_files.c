@@ -201,6 +201,10 @@ TEST_IN(programs, test_bad_files) {
     expect_failure("node.json:2", line);
     snprintf(line, sizeof line, "replay --trace=%s", scratch_folder());
     expect_failure(scratch_folder(), line);
+    expect_failure("resnet50 does not say how ranks can share its layers",
+                   "replay --node=hgx-h200 --workload=resnet50 --batch=8 --mode=ddp --tensor=2");
+    expect_failure("3 ranks are no grid of --tensor 2",
+                   "replay --node=hgx-h200 --workload=wide --batch=8 --mode=ddp --tensor=2 --n=3");
     expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
     expect_failure("and not 5: launches under the host's lock",
                    ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
@@ -228,6 +232,9 @@ TEST_IN(programs, test_wrong_usage) {
                                         "replay --node=course --workload=course --trace=x --batch=8",
                                         "replay --node=course --workload=resnet50",
                                         ON " --batch=8 --per-device-batch=8",
+                                        ON " --batch=8 --tensor=2",
+                                        ON " --batch=8 --mode=ddp --sequence-parallel",
+                                        "replay --node=course --trace=x --mode=ddp --tensor=2",
                                         ON " --batch=4 --n=8",
                                         ON " --batch=0",
                                         ON " --per-device-batch=0",

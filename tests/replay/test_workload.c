@@ -42,10 +42,11 @@ TEST(networks_have_their_published_size) {
         double giga_multiply_adds, tolerance;
         int optimizer_states;
     } rows[] = {
-        {"resnet50", 25557032, 4.09, 0.005 / 4.09, 1},   {"resnet101", 44549160, 7.80, 0.005 / 7.80, 1},
-        {"resnext50", 25028904, 4.23, 0.005 / 4.23, 1},  {"resnext101", 88791336, 16.41, 0.005 / 16.41, 1},
-        {"vgg16", 138357544, 15.47, 0.005 / 15.47, 1},   {"bert-large", 336226108, 43.595859968, 1e-12, 2},
-        {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2}, {"gpt2-124m", 124439808, 145.8241536, 1e-12, 2},
+        {"resnet50", 25557032, 4.09, 0.005 / 4.09, 1},         {"resnet101", 44549160, 7.80, 0.005 / 7.80, 1},
+        {"resnext50", 25028904, 4.23, 0.005 / 4.23, 1},        {"resnext101", 88791336, 16.41, 0.005 / 16.41, 1},
+        {"vgg16", 138357544, 15.47, 0.005 / 15.47, 1},         {"bert-large", 336226108, 43.595859968, 1e-12, 2},
+        {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2},       {"gpt2-124m", 124439808, 145.8241536, 1e-12, 2},
+        {"megatron-1.2b", 1213479936, 1369.0208256, 1e-12, 2}, {"megatron-8.3b", 8317040640, 8974.334164992, 1e-12, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_workload *w = open_workload(rows[i].name);
@@ -61,13 +62,16 @@ TEST(networks_have_their_published_size) {
 TEST(transformers_have_the_flops_of_their_formula) {
     static const struct {
         const char *name;
-        double d, layers;
-    } rows[] = {{"gpt2-xl", 1600, 48}, {"gpt2-124m", 768, 12}};
-    const double s = 1024, vocabulary = 50257;
+        double d, layers, vocabulary;
+    } rows[] = {{"gpt2-xl", 1600, 48, 50257},
+                {"gpt2-124m", 768, 12, 50257},
+                {"megatron-1.2b", 1536, 40, 51200},
+                {"megatron-8.3b", 3072, 72, 51200}};
+    const double s = 1024;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double d = rows[i].d;
         ls_workload *w = open_workload(rows[i].name);
-        double formula = rows[i].layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * vocabulary;
+        double formula = rows[i].layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * rows[i].vocabulary;
         expect_close(phase_flops(w, "forward", true), formula, 1e-12);
         ls_workload_close(w);
     }
@@ -195,14 +199,14 @@ static const char small[] =
 
 TEST(operations_follow_from_the_rules) {
     static const struct ls_work expected[] = {
-        {"body.fc", "forward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 0, 0, 0},
-        {"act.1.relu", "forward", 10, 4 * (5 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4},
-        {"act.2.relu", "forward", 10, 4 * (3 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4},
-        {"loss", "loss", 15, 3 * 12 + 8, 0, false, -1, -1, 0, 0, 0},
-        {"act.2.relu", "backward", 10, 4 * (2 * 3 + 3 + 4), 4 * 4, false, -1, -1, 0, 1, 4},
-        {"act.1.relu", "backward", 10, 4 * (2 * 5 + 3 + 4), 4 * 4, false, -1, -1, 1, 1, 4},
-        {"body.fc", "backward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 2, 2, 0},
-        {"optimizer", "optimizer", 2 * 63, 12 * 63, 12 * 63, false, -1, -1, 0, 0, 0},
+        {"body.fc", "forward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 0, 0, 0, {0}},
+        {"act.1.relu", "forward", 10, 4 * (5 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4, {0}},
+        {"act.2.relu", "forward", 10, 4 * (3 + 3 + 4), 4 * 4, false, -1, -1, 0, 0, 4, {0}},
+        {"loss", "loss", 15, 3 * 12 + 8, 0, false, -1, -1, 0, 0, 0, {0}},
+        {"act.2.relu", "backward", 10, 4 * (2 * 3 + 3 + 4), 4 * 4, false, -1, -1, 0, 1, 4, {0}},
+        {"act.1.relu", "backward", 10, 4 * (2 * 5 + 3 + 4), 4 * 4, false, -1, -1, 1, 1, 4, {0}},
+        {"body.fc", "backward", 100, 4 * (10 + 5 + 55), 4 * 55, true, -1, -1, 2, 2, 0, {0}},
+        {"optimizer", "optimizer", 2 * 63, 12 * 63, 12 * 63, false, -1, -1, 0, 0, 0, {0}},
     };
     ls_workload *w;
     assert_int_equal(ls_workload_parse(&w, "small", small, strlen(small)), LS_OK);
@@ -272,6 +276,10 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121", "small.json:3: ", "120 flops together, not 121");
     expect_refusal("\"source\": \"here\", \"layers\"", "\"layers\"", "small.json:5: ", "source is missing");
     expect_refusal("\"linear\"", "\"quadratic\"", "small.json:6: ", "no kind of layer is called quadratic");
+    expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"cut\": \"rows\"",
+                   "small.json:6: ", "a layer is cut by outputs or inputs, not by rows");
+    expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"heads\": 0",
+                   "small.json:6: ", "heads must lie between");
     expect_refusal("\"flops\": 100", "\"flops\": -100", "small.json:6: ", "flops must lie between");
     expect_refusal("\"flops\": 100", "\"flops\": 1e300", "small.json:6: ", "flops must lie between");
     expect_refusal("\"flops\": 100, ", "", "small.json:6: ", "flops is missing");

@@ -141,13 +141,13 @@ static void step(struct recorded *r, double us, uint64_t samples) {
 }
 
 static const struct ls_work expected[] = {
-    {"gemm", "forward", 1200, 4 * 220, 240, true, 20, 6, 0, 0, 0},
-    {"batchnorm_train", "forward", 480, 720, 0, false, 40, 6, 0, 0, 6},
-    {"cross_entropy", "loss", 300, 720, 0, false, 10, 8, 0, 0, 0},
-    {"batchnorm_backward", "backward", 660, 1200, 0, false, 50, 10, 0, 2, 6},
-    {"bias_gradient", "backward", 60, 240, 0, false, 2, 2, 0, 0, 0},
-    {"gemm", "backward", 1200, 4 * 220, 240, true, 30, 12, 2, 2, 0},
-    {"sgd_list", "optimizer", 156, 1560, 1560, false, 16, 14, 0, 0, 0},
+    {"gemm", "forward", 1200, 4 * 220, 240, true, 20, 6, 0, 0, 0, {0}},
+    {"batchnorm_train", "forward", 480, 720, 0, false, 40, 6, 0, 0, 6, {0}},
+    {"cross_entropy", "loss", 300, 720, 0, false, 10, 8, 0, 0, 0, {0}},
+    {"batchnorm_backward", "backward", 660, 1200, 0, false, 50, 10, 0, 2, 6, {0}},
+    {"bias_gradient", "backward", 60, 240, 0, false, 2, 2, 0, 0, 0, {0}},
+    {"gemm", "backward", 1200, 4 * 220, 240, true, 30, 12, 2, 2, 0, {0}},
+    {"sgd_list", "optimizer", 156, 1560, 1560, false, 16, 14, 0, 0, 0, {0}},
 };
 enum { WORKS = sizeof expected / sizeof *expected };
 

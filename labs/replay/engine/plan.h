@@ -26,7 +26,9 @@ struct ls_plan {
     /* of a step, in equal parts, of which each device has at least one sample; that gradients which add up are read,
      * too, is left out */
     int micro_batches;
-    int every; /* activation checkpointing: blocks of a segment; LS_EVERY_SQRT; 0: none (ls_model_create_segments) */
+    int every;  /* activation checkpointing: blocks of a segment; LS_EVERY_SQRT; 0: none (ls_model_create_segments) */
+    int tensor; /* DDP: neighbours that share each layer (workload_cut.h); 1: each rank has all of it */
+    bool sequence;       /* with tensor: rows of their own, where they would have all alike */
     int shard_state;     /* DDP: ZeRO's stage (ddp_procs/sharded.h); 0: none */
     int prefetch_blocks; /* ZeRO-3: blocks that are gathered ahead, 0 to 2 */
     int steps;           /* the first of them is warm-up: nothing was there before it */
@@ -76,7 +78,10 @@ double ls_plan_aligned(double count);
 /* Whether a batch is a whole number of samples, which can be cut. */
 bool ls_plan_is_whole(double batch);
 
-/* Samples of device d's share: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
+/* Ranks that take samples of their own, each with those that share its layers. */
+int ls_plan_replicas(const struct ls_plan *options);
+
+/* Samples of device d's share, which is that of its replica: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are
  * of the same size, and refused where the batch does not divide). A batch that is not whole is shared equally. */
 double ls_plan_rows(const struct ls_plan *options, int d);
 

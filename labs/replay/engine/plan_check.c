@@ -9,6 +9,7 @@
 #include "common/base/chunk.h"
 #include "common/base/log.h"
 #include "labs/replay/engine/plan.h"
+#include "labs/replay/engine/workload_cut.h"
 
 enum { LS_PLAN_MAX_STEPS = 1 << 20, LS_PLAN_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
@@ -80,16 +81,41 @@ static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     return LS_OK;
 }
 
+/* Ranks that share layers. */
+static ls_status check_tensor(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
+    const char *other = o->every != 0                             ? "--checkpoint-activations"
+                        : o->graph                                ? "--cuda-graph"
+                        : o->sync_bn                              ? "--sync-bn"
+                        : o->join                                 ? "--join"
+                        : o->top_k > 0                            ? "--compress topk"
+                        : o->shard_state == 3                     ? "--shard-state 3"
+                        : o->collectives == LS_PLAN_BY_MESSAGES   ? "--collectives messages"
+                        : o->devices > ls_node_device_count(node) ? "several nodes"
+                        : o->mode != LS_PLAN_DDP                  ? "any mode but ddp"
+                                                                  : NULL;
+    if (o->tensor == 1) return LS_OK;
+    if (other) return ls_fail(LS_ERR_INVALID, "--tensor is not replayed with %s", other);
+    if (o->tensor < 1 || o->devices % o->tensor != 0)
+        return ls_fail(LS_ERR_INVALID, "%d ranks are no grid of --tensor %d and replicas", o->devices, o->tensor);
+    ls_workload *part;
+    ls_status status = ls_workload_cut(&part, w, o->tensor, o->sequence);
+    ls_workload_close(part);
+    return status;
+}
+
 ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node);
     if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
         return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be replayed", o->steps, o->devices);
     }
+    ls_status status = check_tensor(w, node, o);
+    if (status != LS_OK) return status;
+    int replicas = ls_plan_replicas(o);
     if (!(o->batch > 0 && o->batch <= max_batch)) {
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be replayed", o->batch);
     }
-    if (ls_plan_is_whole(o->batch) && o->batch < o->devices) {
-        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, o->devices);
+    if (ls_plan_is_whole(o->batch) && o->batch < replicas) {
+        return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut for %d devices", o->batch, replicas);
     }
     double held_bytes = (w->activation_bytes + w->exchange_bytes + w->input_bytes) * ls_plan_rows(o, 0);
     if (!(held_bytes <= most_held_bytes)) {
@@ -97,18 +123,18 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
                        o->batch, held_bytes / TIB);
     }
     if (o->mode == LS_PLAN_DDP && ls_plan_is_whole(o->batch)) {
-        int with_samples = (int)ls_chunk_count((size_t)o->batch, o->devices);
-        if (with_samples < o->devices)
+        int with_samples = (int)ls_chunk_count((size_t)o->batch, replicas);
+        if (with_samples < replicas)
             return ls_fail(LS_ERR_INVALID,
                            "a batch of %g samples leaves %d of %d ranks without any: DDP refuses it; pieces of %g "
                            "samples are enough for %d ranks",
-                           o->batch, o->devices - with_samples, o->devices, ls_plan_rows(o, 0), with_samples);
+                           o->batch, replicas - with_samples, replicas, ls_plan_rows(o, 0), with_samples);
     }
-    if (o->micro_batches < 1 || (o->micro_batches > 1 && o->batch < (double)o->devices * o->micro_batches)) {
+    if (o->micro_batches < 1 || (o->micro_batches > 1 && o->batch < (double)replicas * o->micro_batches)) {
         return ls_fail(LS_ERR_INVALID, "a batch of %g samples cannot be cut into %d micro-batches for %d devices",
-                       o->batch, o->micro_batches, o->devices);
+                       o->batch, o->micro_batches, replicas);
     }
-    ls_status status = check_memory(w, o);
+    status = check_memory(w, o);
     if (status == LS_OK) status = check_graph(node, o);
     if (status != LS_OK) return status;
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {

@@ -4,6 +4,8 @@
  *           its memory
  *   nodes : ranks beyond the node's devices sit in further nodes, each of which is like it. Their batches arrive as if
  *           nobody else's crossed the links
+ *   grids : where ranks share layers, what meets within a pass is the tensor axis', with T ranks; the rest is the replicas'.
+ *           Groups that meet at the same time are costed as if each had the links for itself
  *   cost  : a look at each task, and one walk over the workload for each number of samples */
 #include "labs/replay/engine/price.h"
 
@@ -30,7 +32,7 @@ static int devices_at_work(const struct ls_price *p, const char *phase) {
 /* The update by its owner of 1/N of the parameters: bytes and flops of the whole, times this. */
 static double owned_share(const struct ls_price *p, const struct ls_work *work) {
     bool shared = p->options->shard_state > 0 && strcmp(work->phase, "optimizer") == 0;
-    return shared ? 1.0 / p->options->devices : 1;
+    return shared ? 1.0 / ls_plan_replicas(p->options) : 1;
 }
 
 static const double *costs_of(struct ls_price *p, double samples) {
@@ -107,7 +109,22 @@ static void price_copy(const struct ls_price *p, struct ls_task *task, int devic
         task->us = unshared_copy_us(p, bytes, task->from, task->to);
 }
 
-static double collective_us(const struct ls_price *p, const struct ls_meeting *meeting) {
+/* What meets in the midst of a pass; gradients, shards and buffers have phases of their own. */
+bool ls_price_of_tensor_axis(const struct ls_price *p, const struct ls_task *task) {
+    return p->options->tensor > 1 && (is(task, "forward") || is(task, "loss") || is(task, "backward"));
+}
+
+/* Activations grow with the samples, sums of a layer's gradients do not: these are known by their bytes. */
+static double samples_in_meeting(const struct ls_price *p, const struct ls_meeting *meeting, int device) {
+    for (int i = 0; i < p->workload->work_count; i++) {
+        const struct ls_work_meeting *known = &p->workload->work[i].meeting;
+        if (known->fixed && ls_workload_whole(known->elements * sizeof(float)) == meeting->bytes) return 1;
+    }
+    return ls_plan_rows(p->options, device) / p->options->micro_batches;
+}
+
+static double collective_us(const struct ls_price *p, const struct ls_task *task, int device,
+                            const struct ls_meeting *meeting) {
     static const struct {
         const char *name;
         ls_collective what;
@@ -117,8 +134,9 @@ static double collective_us(const struct ls_price *p, const struct ls_meeting *m
         {"reduce", LS_COLLECTIVE_REDUCE},
         {"reduce_scatter", LS_COLLECTIVE_REDUCE_SCATTER},
     };
-    int ranks = p->options->devices;
-    double bytes = (double)meeting->bytes;
+    bool on_tensor_axis = ls_price_of_tensor_axis(p, task);
+    int ranks = on_tensor_axis ? p->options->tensor : ls_plan_replicas(p->options);
+    double bytes = (double)meeting->bytes * (on_tensor_axis ? samples_in_meeting(p, meeting, device) : 1);
     ls_collective what = LS_COLLECTIVE_ALL_GATHER; /* others collect or hand out parts, too */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(meeting->operation, known[i].name) == 0) what = known[i].what;
@@ -131,7 +149,7 @@ static double collective_us(const struct ls_price *p, const struct ls_meeting *m
 
 void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const struct ls_meeting *meeting) {
     if (task->kind == LS_TASK_COLLECTIVE) {
-        task->us = collective_us(p, meeting);
+        task->us = collective_us(p, task, device, meeting);
     } else if (task->kind == LS_TASK_COPY) {
         price_copy(p, task, device);
     } else if (task->work == p->workload->work_count) {

@@ -33,6 +33,9 @@ void ls_price_close(struct ls_price *price);
  * recording. Copies that share links get no time. */
 void ls_price_task(struct ls_price *price, struct ls_task *task, int device, const struct ls_meeting *meeting);
 
+/* Whether a collective of the recording is one of ranks that share layers; else it is one of the replicas'. */
+bool ls_price_of_tensor_axis(const struct ls_price *price, const struct ls_task *task);
+
 /* The host's own time for the launch of a task of the recording (as it was recorded). */
 double ls_price_launch_us(const struct ls_price *price, const struct ls_task *launched);
 

@@ -123,12 +123,18 @@ static int number_group(struct recost *r, const char *group) {
     return number;
 }
 
-static int join_meeting(struct recost *r, const struct ls_task *task) {
+/* Of a grid's ranks those meet that are on one axis: neighbours that share layers, or those in the same place among them. */
+static int join_meeting(struct recost *r, const struct ls_task *task, int rank) {
     struct ls_meeting meeting = *ls_trace_meeting(r->recorded, task->meeting);
-    char group[32];
-    snprintf(group, sizeof group, "group %d", number_group(r, meeting.group));
+    int tensor = r->options->tensor;
+    bool on_tensor_axis = ls_price_of_tensor_axis(&r->price, task);
+    char group[48];
+    int length = snprintf(group, sizeof group, "group %d", number_group(r, meeting.group));
+    if (tensor > 1)
+        snprintf(group + length, sizeof group - (size_t)length, on_tensor_axis ? " of replica %d" : " of part %d",
+                 on_tensor_axis ? rank / tensor : rank % tensor);
     meeting.group = group;
-    meeting.ranks = r->options->devices;
+    meeting.ranks = on_tensor_axis ? tensor : ls_plan_replicas(r->options);
     meeting.tasks = 0;
     return ls_trace_join_meeting(r->out, &meeting);
 }
@@ -150,7 +156,7 @@ static void add_task(struct recost *r, int rank, int number) {
     } else {
         ls_price_task(&r->price, &task, device_of(r, rank, number), meeting);
     }
-    if (collective) task.meeting = join_meeting(r, &task);
+    if (collective) task.meeting = join_meeting(r, &task, rank);
     *first_of(r, rank, number) = *last_of(r, rank, number) = ls_trace_add_task(r->out, &task);
 }
 

@@ -1,10 +1,6 @@
-/* workload — from a description layer by layer to the operations of a training step.
- *   idea  : layers are read in the order of the forward pass (workload_layers.c); then come forward, the loss, the
- *           layers once more in reverse order for backward, and the optimizer. What a kind of layer computes on the
- *           way back, and what it reads and writes, follows from one of four rules (below), so the file says nothing
- *           of it
- *   ready : parameters are ready layer by layer in reverse order, within a layer the last one first
- *           (common/nn/passes.c)
+/* workload — reads a file that describes a network layer by layer.
+ *   idea  : layers are read in the order of the forward pass (workload_layers.c); the operations of a step follow from
+ *           them by rule (workload_step.c), so the file says nothing of those
  *   fails : everything is refused at its line; what the layers add up to must be what the file promises */
 #include "labs/replay/engine/workload.h"
 
@@ -14,104 +10,6 @@
 
 #include "labs/replay/engine/library.h"
 #include "labs/replay/engine/workload_layers.h"
-
-/* --- the operations of a step ------------------------------------------------------------------------------------- */
-
-/* e: bytes of an element; x, y: elements of input and output; w: of the parameters that it reads.
- *
- *              forward         backward, kernel by kernel
- *     WEIGHTS  e (x + y + w)   gradient of the input e (x + y + w), unless nothing lies before the layer;
- *                              gradient of the parameters e (x + y) + 4 w. As many flops as forward, each
- *     FACTORS  e (x + y)       the gradients of both factors: e (x + y) and as many flops as forward, each
- *     TABLE    2 e y           2 e y + 4 w: the rows' gradients are added to a table of zeros
- *     PASS     e (x + y + w)   e (2 x + y + w): reads x and the gradient of y, writes that of x. Flops as forward
- *
- * What goes with w does not grow with the number of samples. */
-
-/* `kernels` operations that share the flops; each moves all of the bytes. */
-static struct ls_work *add_work(struct ls_workload_reader *r, const char *name, const char *phase, int kernels,
-                                double flops, double bytes, double fixed_bytes) {
-    struct ls_work work = {.name = name,
-                           .phase = phase,
-                           .flops = flops / kernels,
-                           .bytes = bytes + fixed_bytes,
-                           .fixed_bytes = fixed_bytes,
-                           .us = -1,
-                           .host_us = -1};
-    ls_workload *w = &r->parts->workload;
-    for (int k = 0; k < kernels; k++) ls_workload_add_work(r->parts, &work);
-    return r->parts->failed ? NULL : &w->work[w->work_count - kernels];
-}
-
-static bool is_product(const struct ls_workload_layer *layer) {
-    return layer->rule == LS_RULE_WEIGHTS || layer->rule == LS_RULE_FACTORS;
-}
-
-static void add_forward(struct ls_workload_reader *r, struct ls_workload_layer *layer) {
-    double e = r->parts->workload.element_bytes, x = layer->input, y = layer->output, w = layer->weights;
-    bool table = layer->rule == LS_RULE_TABLE;
-    layer->first_forward = r->parts->workload.work_count;
-    struct ls_work *work = add_work(r, layer->name, "forward", layer->kernels, layer->flops,
-                                    e * (table ? 2 * y : x + y), table ? 0 : e * w);
-    for (int k = 0; work && k < layer->kernels; k++) work[k].is_product = is_product(layer);
-    if (work) work[0].channels = layer->channels;
-    layer->end_forward = r->parts->workload.work_count;
-}
-
-/* Returns the last of its operations. */
-static struct ls_work *add_backward(struct ls_workload_reader *r, const struct ls_workload_layer *layer,
-                                    bool is_first) {
-    double e = r->parts->workload.element_bytes, x = layer->input, y = layer->output, w = layer->weights;
-    double flops = layer->flops;
-    struct ls_work *work = NULL;
-    int k = layer->kernels;
-    switch (layer->rule) {
-    case LS_RULE_WEIGHTS:
-        work = is_first ? NULL : add_work(r, layer->name, "backward", k, flops, e * (x + y), e * w);
-        for (int i = 0; work && i < k; i++) work[i].is_product = true;
-        work = add_work(r, layer->name, "backward", k, flops, e * (x + y), sizeof(float) * w);
-        break;
-    case LS_RULE_FACTORS:
-        k *= 2;
-        work = add_work(r, layer->name, "backward", k, 2 * flops, e * (x + y), 0);
-        break;
-    case LS_RULE_TABLE: work = add_work(r, layer->name, "backward", k, flops, 2 * e * y, sizeof(float) * w); break;
-    case LS_RULE_PASS: work = add_work(r, layer->name, "backward", k, flops, e * (2 * x + y), e * w); break;
-    }
-    for (int i = 0; work && i < k; i++) work[i].is_product = is_product(layer);
-    if (work) work[k - 1].channels = layer->channels;
-    return work ? work + k - 1 : NULL;
-}
-
-static void add_ready(struct ls_workload_reader *r, const struct ls_workload_layer *layer, struct ls_work *last) {
-    last->first_ready = r->parts->workload.ready_count;
-    last->ready_count = layer->parameter_count;
-    for (int p = layer->parameter_count; p > 0; p--) ls_workload_add_ready(r->parts, layer->first_parameter + p - 1);
-}
-
-static void add_step(struct ls_workload_reader *r) {
-    ls_workload *w = &r->parts->workload;
-    double largest = 0, outputs = w->output_bytes / w->element_bytes;
-    for (int l = 0; l < w->layer_count; l++) {
-        struct ls_workload_layer *layer = &w->layers[l];
-        add_forward(r, layer);
-        w->activation_bytes += w->element_bytes * layer->kept;
-        if (l > 0) largest = fmax(largest, layer->input);
-    }
-    w->exchange_bytes = 2 * w->element_bytes * largest;
-    (void)add_work(r, "loss", "loss", 1, 5 * outputs, 3 * w->output_bytes + w->answer_bytes, 0);
-    for (int l = w->layer_count; l > 0; l--) {
-        struct ls_workload_layer *layer = &w->layers[l - 1];
-        layer->first_backward = w->work_count;
-        struct ls_work *last = add_backward(r, layer, l == 1);
-        if (last) add_ready(r, layer, last);
-        layer->end_backward = w->work_count;
-    }
-    /* reads parameter, gradient and states, writes parameter and states, all in fp32 */
-    double parameters = (double)ls_workload_parameters(w);
-    (void)add_work(r, "optimizer", "optimizer", 1, (2 + 4 * w->optimizer_states) * parameters, 0,
-                   (12 + 8 * w->optimizer_states) * parameters);
-}
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
@@ -217,7 +115,7 @@ static ls_status read_workload(ls_workload **out, ls_json *json) {
     if (status == LS_OK) {
         ls_workload_read_layers(&r, layers);
         if (!ls_json_failed(json)) check_totals(&r, root);
-        if (!ls_json_failed(json)) add_step(&r);
+        if (!ls_json_failed(json)) ls_workload_add_step(r.parts);
         if (ls_json_failed(json)) status = LS_ERR_INVALID;
     }
     return ls_workload_finish(r.parts, status, out);

@@ -13,6 +13,15 @@
 #include "common/base/status.h"
 #include "common/trace/trace.h"
 
+/* A collective operation of the ranks that share the network (workload_cut.h). */
+enum ls_work_meeting_kind { LS_WORK_ALONE, LS_WORK_SUMS, LS_WORK_GATHERS, LS_WORK_SCATTERS };
+struct ls_work_meeting {
+    enum ls_work_meeting_kind kind;
+    double elements; /* all that are added up, or a rank's own part of those that are gathered or scattered */
+    bool fixed;      /* so many in all; else of a sample */
+    bool fp32;       /* whatever the precision is */
+};
+
 /* One operation of a training step on one device. flops and bytes are for `samples` samples. For n samples, flops and
  * bytes - fixed_bytes grow like n / samples; the optimizer's do not grow. */
 struct ls_work {
@@ -25,10 +34,14 @@ struct ls_work {
     int first_ready,
         ready_count; /* backward: the parameters ready[first_ready ...] whose gradients are complete behind it */
     int channels;    /* of batch norm, forward and backward: whose statistics --sync-bn merges; 0: another operation */
+    struct ls_work_meeting meeting; /* LS_WORK_ALONE: it is none; others have no flops and bytes */
 };
 
 /* What a kind of layer reads, writes and computes (workload.c). */
 enum ls_layer_rule { LS_RULE_WEIGHTS, LS_RULE_FACTORS, LS_RULE_TABLE, LS_RULE_PASS };
+
+/* How ranks can share a layer (workload_cut.h). */
+enum ls_workload_cut { LS_WORKLOAD_UNCUT, LS_WORKLOAD_BY_OUTPUTS, LS_WORKLOAD_BY_INPUTS };
 
 /* A layer of a file. flops, input, output and kept (elements): of a sample. */
 struct ls_workload_layer {
@@ -38,6 +51,10 @@ struct ls_workload_layer {
     int kernels, first_parameter, parameter_count;
     int channels;      /* with running statistics */
     bool begins_block; /* as the file's blocks do, each time that they are there */
+    enum ls_workload_cut cut;
+    int heads; /* of attention; 0: not said, or another layer */
+    /* of a rank's part: it meets the others in front of the layer, behind it, with the gradients of its parameters */
+    bool enters, leaves, sums_gradients;
     int first_forward, end_forward, first_backward, end_backward; /* its operations: work[first .. end - 1] */
 };
 
@@ -67,7 +84,10 @@ typedef struct ls_workload {
     double buffer_bytes;   /* of what belongs to the model and is no parameter: batch norm's running statistics */
     double element_bytes;  /* of activations and their copies: 4 or 2 */
     int optimizer_states;  /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
-    double loader_us;      /* the host's share of a step outside of the phases above, measured; 0 if not */
+    int ranks;             /* of one rank's part: how many share the network; 0: it is whole */
+    bool sequence;         /* of a part: ranks have rows of their own where others would have all alike */
+    double loss_rows; /* of a sample of a part: rows of logits whose classes ranks share out; 0: logits are whole */
+    double loader_us; /* the host's share of a step outside of the phases above, measured; 0 if not */
     /* what each operation took in each of the trace's whole steps, [step * work_count + operation]; NULL: not known */
     double *step_us;
     int step_count;

@@ -23,8 +23,8 @@ static const struct kind {
 
 /* --- one layer ---------------------------------------------------------------------------------------------------- */
 
-static const char *const layer_members[] = {"name", "kind",       "what",    "flops",   "input",   "output",
-                                            "kept", "parameters", "weights", "buffers", "kernels", NULL};
+static const char *const layer_members[] = {"name",       "kind",    "what",    "flops",   "input", "output", "kept",
+                                            "parameters", "weights", "buffers", "kernels", "cut",   "heads",  NULL};
 static const char *const block_members[] = {"name", "source", "repeat", "first", "layers", NULL};
 
 static double number_or(struct ls_workload_reader *r, const cJSON *object, const char *name, double otherwise) {
@@ -74,6 +74,16 @@ static void read_parameters(struct ls_workload_reader *r, const cJSON *object, c
     }
 }
 
+static enum ls_workload_cut read_cut(struct ls_workload_reader *r, const cJSON *object) {
+    if (!ls_json_has(object, "cut")) return LS_WORKLOAD_UNCUT;
+    const char *name = ls_json_text(r->json, object, "cut");
+    if (strcmp(name, "outputs") == 0) return LS_WORKLOAD_BY_OUTPUTS;
+    if (strcmp(name, "inputs") == 0) return LS_WORKLOAD_BY_INPUTS;
+    ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(object, "cut"),
+                   "a layer is cut by outputs or inputs, not by %.40s", name);
+    return LS_WORKLOAD_UNCUT;
+}
+
 static void read_layer(struct ls_workload_reader *r, const cJSON *object, const char *around) {
     char path[LS_MAX_PATH];
     ls_json_only(r->json, object, layer_members);
@@ -96,6 +106,8 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
         layer->input = w->layers[w->layer_count - 1].output;
     }
     layer->weights = number_or(r, object, "weights", 0);
+    layer->cut = read_cut(r, object);
+    if (ls_json_has(object, "heads")) layer->heads = (int)ls_json_whole(r->json, object, "heads", 1, 100000);
     if (ls_json_has(object, "parameters")) read_parameters(r, object, path, layer);
     double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance of each channel */
     w->buffer_bytes += sizeof(float) * buffers;

@@ -23,6 +23,9 @@ void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work 
 int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count);
 void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter);
 
+/* Adds the operations of a step, and what a sample keeps and exchanges, to a workload that has its layers and parameters. */
+void ls_workload_add_step(struct ls_workload_parts *parts);
+
 /* Whether a kernel's name, like "gemm 64x512x784", begins with this kind, like "gemm". */
 bool ls_workload_kernel_is(const char *name, const char *kind);
 

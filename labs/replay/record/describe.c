@@ -5,6 +5,10 @@
 
 #include "common/base/log.h"
 
+_Static_assert((int)LS_WORK_SUMS == (int)LS_DESCRIBED_SUMS && (int)LS_WORK_GATHERS == (int)LS_DESCRIBED_GATHERS &&
+                   (int)LS_WORK_SCATTERS == (int)LS_DESCRIBED_SCATTERS,
+               "a description's meetings are in another order than a workload's");
+
 static ls_described_part part_of(const char *phase) {
     static const char *const phases[] = {[LS_DESCRIBED_FORWARD] = "forward",
                                          [LS_DESCRIBED_LOSS] = "loss",
@@ -73,7 +77,11 @@ static void add_operations(struct ls_described_op *ops, const ls_workload *w) {
                                           .bytes = ls_workload_whole(work->bytes),
                                           .first_ready = work->first_ready,
                                           .ready_count = work->ready_count,
-                                          .channels = work->channels};
+                                          .channels = work->channels,
+                                          .meeting = (enum ls_described_meeting)work->meeting.kind,
+                                          .elements = ls_workload_whole(work->meeting.elements),
+                                          .elements_fixed = work->meeting.fixed,
+                                          .elements_fp32 = work->meeting.fp32};
     }
 }
 

@@ -16,6 +16,7 @@
 #include "ddp_procs/topk.h"
 #include "dp_threads/data_parallel.h"
 #include "labs/replay/engine/recost.h"
+#include "labs/replay/engine/workload_cut.h"
 #include "labs/replay/record/describe.h"
 
 #define MIB 1048576.0
@@ -46,6 +47,7 @@ static ls_status create_ddp(ls_parallel **out, const struct record_scene *s) {
                                                                              ddp_create_zero2, ddp_create_zero3};
     const struct ls_plan *o = s->options;
     ddp_options options = {.comm = s->comm,
+                           .mesh = s->mesh.job ? &s->mesh : NULL,
                            .sync_bn = o->sync_bn ? s->beside : NULL,
                            .shards = s->beside,
                            .prefetch_blocks = o->prefetch_blocks,
@@ -69,10 +71,22 @@ const struct record_mode record_modes[] = {[LS_PLAN_SINGLE] = {&ls_single_mode, 
 static void close_scene(struct record_scene *s, ls_parallel *parallel) {
     if (parallel) parallel->ops->destroy(parallel);
     ls_comm_destroy(s->beside);
-    ls_comm_destroy(s->comm);
+    if (s->mesh.job)
+        ls_mesh_destroy(&s->mesh);
+    else
+        ls_comm_destroy(s->comm);
     ls_model_destroy(s->model);
     ls_network_destroy(s->network);
     for (int d = 0; d < s->device_count; d++) ls_device_close(s->devices[d]);
+}
+
+/* Neighbours share layers. */
+static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
+    const int sizes[LS_MESH_AXES] = {
+        [LS_MESH_TENSOR] = s->options->tensor, [LS_MESH_DATA] = ls_plan_replicas(s->options), [LS_MESH_PIPELINE] = 1};
+    ls_status status = ls_mesh_create_meta(&s->mesh, sizes, job, s->devices[0]);
+    s->comm = s->mesh.axis[LS_MESH_DATA];
+    return status;
 }
 
 /* More ranks than a group has room for do as those do. */
@@ -85,14 +99,16 @@ static ls_status join_ranks(struct record_scene *s) {
     ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
                              .timeout_s = TIMEOUT_S,
                              .group = "all devices"};
-    ls_status status = ls_comm_create_meta(&s->comm, &group, s->devices[0]);
+    ls_status status =
+        s->options->tensor > 1 ? join_grid(s, &group) : ls_comm_create_meta(&s->comm, &group, s->devices[0]);
     group.group = "beside";
+    group.world_size = s->comm ? ls_comm_world_size(s->comm) : 1;
     if (status == LS_OK && (s->options->sync_bn || s->options->shard_state > 0))
         status = ls_comm_create_meta(&s->beside, &group, s->devices[0]);
     return status;
 }
 
-static ls_status open_scene(struct record_scene *s, const struct ls_described *described, const ls_node *node) {
+static ls_status open_scene(struct record_scene *s, struct ls_described *described, const ls_node *node) {
     int count = s->options->mode == LS_PLAN_DP ? s->options->devices : 1;
     ls_status status = LS_OK;
     for (int d = 0; status == LS_OK && d < count; d++) {
@@ -110,6 +126,7 @@ static ls_status open_scene(struct record_scene *s, const struct ls_described *d
         status = ls_model_create_segments_of(&s->model, s->devices[0], s->network, most, described->precision,
                                              s->options->every, s->options->shard_state == 3);
     if (status == LS_OK && s->options->mode == LS_PLAN_DDP) status = join_ranks(s);
+    described->group = s->mesh.axis[LS_MESH_TENSOR];
     return status;
 }
 
@@ -136,9 +153,9 @@ static ls_batch same_batch(void *context, int index) {
 }
 
 /* As loop.c and feed.c do it; `next` names the loader's flag. */
-static ls_status take_step(ls_parallel *p, const struct ls_plan *o, uint32_t step) {
+static ls_status take_step(ls_parallel *p, const struct ls_plan *o, size_t samples, uint32_t step) {
     static char nowhere, next;
-    size_t samples = recorded_samples(o), ranks = (size_t)p->world_size;
+    size_t ranks = (size_t)p->data_size;
     ls_batch batch = {.inputs = &nowhere,
                       .labels = (const int64_t *)(const void *)&nowhere,
                       .targets = (const float *)(const void *)&nowhere,
@@ -169,7 +186,8 @@ static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, int *places) {
     ls_status status = set_places(p, o, places);
     p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
-    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, 0);
+    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++)
+        status = take_step(p, o, recorded_samples(o), 0);
     return status;
 }
 
@@ -178,7 +196,7 @@ static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
     ls_probe_start(false);
     for (int step = 0; status == LS_OK && step < o->steps; step++) {
         ls_probe_step(step);
-        status = take_step(p, o, (uint32_t)step);
+        status = take_step(p, o, recorded_samples(o), (uint32_t)step);
     }
     ls_probe_step(-1);
     ls_probe_stop();
@@ -187,16 +205,18 @@ static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
 
 /* By the groups' counts so far; of other modes 0. */
 static uint64_t sent_bytes(const struct record_scene *s) {
-    ls_comm_traffic all = {0}, beside = {0};
+    ls_comm_traffic all = {0}, beside = {0}, tensor = {0};
     if (s->comm) ls_comm_traffic_read(s->comm, &all);
     if (s->beside) ls_comm_traffic_read(s->beside, &beside);
-    return all.sent_bytes + beside.sent_bytes;
+    if (s->mesh.job) ls_comm_traffic_read(s->mesh.axis[LS_MESH_TENSOR], &tensor);
+    return all.sent_bytes + beside.sent_bytes + tensor.sent_bytes;
 }
 
-/* What the devices hold, and what one step more sends. */
+/* What the devices hold, and what one step more sends. Between ranks that share layers bytes grow with the samples. */
 static ls_status look(struct record_memory *memory, ls_parallel *p, const struct record_scene *s) {
     uint64_t before = sent_bytes(s);
-    ls_status status = take_step(p, s->options, 0);
+    size_t samples = s->options->tensor > 1 ? s->samples : recorded_samples(s->options);
+    ls_status status = take_step(p, s->options, samples, 0);
     memory->sent_bytes = sent_bytes(s) - before;
     ls_device_memory(s->devices[0], &memory->first);
     ls_device_memory(s->devices[s->device_count - 1], &memory->last);
@@ -226,7 +246,7 @@ static ls_status read_trace(ls_trace **out) {
 
 /* The steps of the mode, and then what is asked for: a trace, or what the devices held. */
 static ls_status run(ls_trace **trace, struct record_memory *memory, record_create_fn create,
-                     struct record_scene *scene, const struct ls_described *described, const ls_node *node) {
+                     struct record_scene *scene, struct ls_described *described, const ls_node *node) {
     ls_parallel *parallel = NULL;
     ls_status status = open_scene(scene, described, node);
     if (status == LS_OK) status = create(&parallel, scene);
@@ -237,21 +257,37 @@ static ls_status run(ls_trace **trace, struct record_memory *memory, record_crea
     return status;
 }
 
-ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
-                          const struct ls_plan *options) {
+static ls_status record_whole(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                              const struct ls_plan *options) {
     struct record_scene scene = {.options = options,
                                  .optimizer = optimizer_of(workload),
                                  .samples = options->mode == LS_PLAN_DP ? (size_t)options->devices : 1};
     struct ls_described described;
     ls_trace *recorded = NULL;
-    *out = NULL;
-    ls_status status = ls_plan_check(workload, node, options);
-    if (status != LS_OK) return status;
-    status = record_describe(&described, workload, options);
+    ls_status status = record_describe(&described, workload, options);
     if (status == LS_OK) status = run(&recorded, NULL, create, &scene, &described, node);
     if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
     ls_trace_destroy(recorded);
     record_describe_free(&described);
+    return status;
+}
+
+/* What a rank has of the workload, which is to be closed: its part, where ranks share layers; else NULL, for all of it. */
+static ls_status open_part(ls_workload **part, const ls_workload *workload, const ls_node *node,
+                           const struct ls_plan *options) {
+    *part = NULL;
+    ls_status status = ls_plan_check(workload, node, options);
+    if (status != LS_OK || options->tensor == 1) return status;
+    return ls_workload_cut(part, workload, options->tensor, options->sequence);
+}
+
+ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                          const struct ls_plan *options) {
+    ls_workload *part;
+    *out = NULL;
+    ls_status status = open_part(&part, workload, node, options);
+    if (status == LS_OK) status = record_whole(out, create, part ? part : workload, node, options);
+    ls_workload_close(part);
     return status;
 }
 
@@ -269,11 +305,13 @@ ls_status record_memory(struct record_memory *memory, const ls_workload *workloa
                         const struct ls_plan *options) {
     struct record_scene scene = {.options = options, .optimizer = optimizer_of(workload)};
     struct ls_described described;
-    ls_status status = ls_plan_check(workload, node, options);
+    ls_workload *part;
+    ls_status status = open_part(&part, workload, node, options);
     if (status != LS_OK) return status;
     scene.samples = whole_samples(options);
-    status = record_describe(&described, workload, options);
+    status = record_describe(&described, part ? part : workload, options);
     if (status == LS_OK) status = run(NULL, memory, record_modes[options->mode].create, &scene, &described, node);
     record_describe_free(&described);
+    ls_workload_close(part);
     return status;
 }

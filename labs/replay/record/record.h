@@ -9,6 +9,7 @@
 #ifndef LABS_REPLAY_RECORD_RECORD_H
 #define LABS_REPLAY_RECORD_RECORD_H
 
+#include "common/comm/mesh.h"
 #include "common/seam/parallel.h"
 #include "labs/replay/engine/plan.h"
 
@@ -20,8 +21,9 @@ struct record_scene {
     ls_device *devices[LS_MAX_DEVICES];
     ls_network *network; /* described */
     ls_model *model;     /* of it, on devices[0] */
-    ls_comm *comm;       /* DDP: all ranks */
+    ls_comm *comm;       /* DDP: all ranks that average gradients */
     ls_comm *beside;     /* DDP: the same, for batch norm and a sharded optimizer; NULL: neither is asked for */
+    ls_mesh mesh;        /* DDP whose ranks share layers: has comm; else zero-filled */
     ls_optimizer_options optimizer;
 };
 

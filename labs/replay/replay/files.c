@@ -136,6 +136,8 @@ static cJSON *options_object(const replay_settings *settings, const replay_input
     bench_add_number(object, "micro_batches", settings->accumulate);
     const char *every = settings->checkpoint_activations;
     cJSON_AddStringToObject(object, "checkpoint_activations", every ? every : "none");
+    bench_add_number(object, "tensor", settings->tensor);
+    cJSON_AddBoolToObject(object, "sequence_parallel", settings->sequence_parallel);
     bench_add_number(object, "shard_state", settings->shard_state);
     bench_add_number(object, "prefetch_blocks", settings->prefetch_blocks);
     cJSON_AddBoolToObject(object, "sync_bn", settings->sync_bn);

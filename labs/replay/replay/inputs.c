@@ -10,11 +10,13 @@
 
 enum { STEPS = 4 };
 
-/* 1, 2, 4, ... up to the node's devices. */
+/* 1, 2, 4, ... up to the node's devices; times the ranks that share layers. */
 static void settle_n(replay_settings *settings, const ls_node *node) {
     if (settings->modes[LS_PLAN_SINGLE]) settings->n = (ls_int_list){.count = 1, .values = {1}};
-    for (int n = 1; settings->n.count == 0 || (n > 1 && n <= ls_node_device_count(node)); n *= 2)
-        settings->n.values[settings->n.count++] = n;
+    if (settings->n.count > 0) return;
+    int n = settings->tensor;
+    do settings->n.values[settings->n.count++] = n;
+    while ((n *= 2) <= ls_node_device_count(node));
 }
 
 /* What the workload's file says where the options do not. */
@@ -38,7 +40,7 @@ static ls_status settle_batch(replay_settings *settings, const ls_workload *work
                        "give a --batch (of all devices) or a --per-device-batch: %s is described by the sample",
                        workload->name);
     if (!given) settings->batch = (double)ls_trace_what(trace)->batch_size / ls_trace_what(trace)->devices;
-    if (settings->per_device_batch > 0 || settings->batch >= most) return LS_OK;
+    if (settings->per_device_batch > 0 || settings->batch >= most / settings->tensor) return LS_OK;
     return ls_fail(LS_ERR_USAGE, "a batch of %g samples leaves some of %d devices without any", settings->batch, most);
 }
 

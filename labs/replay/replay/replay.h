@@ -34,7 +34,8 @@ typedef struct replay_settings {
     ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
     double batch, per_device_batch; /* one of them, or none: the trace's */
     ls_dtype precision;
-    int steps, accumulate, shard_state, prefetch_blocks;
+    int steps, accumulate, tensor, shard_state, prefetch_blocks;
+    bool sequence_parallel;
     const char *checkpoint_activations; /* as given, or NULL; and what that is (common/seam/options.h) */
     int every;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */

@@ -13,7 +13,11 @@ struct ls_plan replay_options(const replay_settings *settings, const replay_inpu
     options.steps = settings->steps;
     options.micro_batches = settings->accumulate;
     options.every = settings->every;
-    if (row->mode == LS_PLAN_DDP) options.shard_state = settings->shard_state;
+    if (row->mode == LS_PLAN_DDP) {
+        options.tensor = settings->tensor;
+        options.sequence = settings->sequence_parallel;
+        options.shard_state = settings->shard_state;
+    }
     options.prefetch_blocks = settings->prefetch_blocks;
     options.precision = settings->precision;
     options.replicate_by_collectives = row->by_collectives;

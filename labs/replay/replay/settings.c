@@ -16,7 +16,7 @@ static const char *const replications[] = {"copies", "collectives", "both", NULL
 
 _Static_assert(sizeof patterns / sizeof *patterns == LS_PATTERN_COUNT + 1, "a pattern has no name");
 
-enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 23 };
+enum { BOTH = LS_PLAN_DDP + 1, TABLE_ROWS = 25 };
 
 static const char *modes[BOTH + 2] = {[BOTH] = "both"}; /* in the order of ls_plan_mode, and both */
 
@@ -55,6 +55,11 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
          .argument = "EVERY|sqrt", .empty = "activations stay",
          .help = "of each EVERY blocks of the workload (the entries of its file) only the input is kept, and they run forward again before "
                  "their backward"},
+        {.kind = LS_OPTION_INT, .name = "tensor", .to.number = &s->tensor, .argument = "T",
+         .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
+         .help = "DDP: T neighbouring ranks share each layer of the workload, as ddp_train has it; N/T replicas take samples of their own"},
+        {.kind = LS_OPTION_FLAG, .name = "sequence-parallel", .to.flag = &s->sequence_parallel,
+         .help = "with --tensor: between pairs of layers each rank has rows of its own, 1/T of a text's positions"},
         {.kind = LS_OPTION_INT, .name = "shard-state", .to.number = &s->shard_state, .argument = "STAGE",
          .limits = LS_BETWEEN(0, RECORD_SHARD_STAGES), .empty = "all of it on every rank",
          .help = "DDP: ZeRO, as ddp_train has it: each rank keeps 1/N only of what all would hold alike"},
@@ -175,6 +180,13 @@ static ls_status check(const replay_settings *s) {
         return ls_fail(LS_ERR_USAGE, "--prefetch-blocks says what --shard-state 3 gathers ahead, which it needs");
     if (s->shard_state > 0 && s->compression.fraction > 0)
         return ls_fail(LS_ERR_USAGE, "--compress topk does not go with --shard-state");
+    if (s->sequence_parallel && s->tensor == 1)
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shares out what --tensor leaves alike, which it needs");
+    if (s->tensor > 1 && (s->modes[LS_PLAN_SINGLE] || s->modes[LS_PLAN_DP]))
+        return ls_fail(LS_ERR_USAGE, "--tensor is of ranks that share layers: give --mode ddp");
+    if (s->tensor > 1 && s->trace)
+        return ls_fail(LS_ERR_USAGE,
+                       "--tensor: a --trace does not say how its layers can be shared; give a --workload");
     if (s->host_lock_us < 0 && s->host_lock_us != -1)
         return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
     return LS_OK;
@@ -182,7 +194,7 @@ static ls_status check(const replay_settings *s) {
 
 ls_status replay_parse(replay_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.mode = BOTH, .precision = -1, .replicate = -1, .caps = "25", .compress = "none"};
-    *settings = (replay_settings){.overlap = true, .prefetch_blocks = 1, .host_lock_us = -1};
+    *settings = (replay_settings){.overlap = true, .tensor = 1, .prefetch_blocks = 1, .host_lock_us = -1};
     for (int mode = 0; mode < BOTH; mode++) modes[mode] = record_modes[mode].mode->option;
     ls_status status = parse(settings, &choices, argc, argv, help);
     if (status != LS_OK || *help) return status;

@@ -180,6 +180,8 @@ static ls_status print_modes(const replay_rows *rows) {
 static void print_options(const replay_settings *s, struct part part) {
     if (s->accumulate > 1) printf("; %d micro-batches", s->accumulate);
     if (s->checkpoint_activations) printf("; --checkpoint-activations %s", s->checkpoint_activations);
+    if (s->tensor > 1 && part.mode == LS_PLAN_DDP)
+        printf("; layers shared by %d ranks%s", s->tensor, s->sequence_parallel ? ", rows between them, too" : "");
     if (s->shard_state > 0 && part.mode == LS_PLAN_DDP) printf("; ZeRO-%d", s->shard_state);
     if (s->sync_bn && part.mode != LS_PLAN_SINGLE) printf("; batch norm over all devices");
     if (s->join && part.mode == LS_PLAN_DDP) printf("; ranks that join");

@@ -128,7 +128,7 @@ struct ls_layer {
     bool writes_gradient[LS_LAYER_MAX_TENSORS], completes_gradient[LS_LAYER_MAX_TENSORS];
 };
 
-/* What a rank's part of a network has beside the kinds below (tensor_layers.c, tensor_parts.c). */
+/* What a rank's part of a network has beside the kinds below (tensor_layers.c, tensor_parts.c, tensor_embedding.c). */
 extern const struct ls_layer_kind ls_tensor_f, ls_tensor_g, ls_sequence_gather, ls_sequence_scatter;
 extern const struct ls_layer_kind ls_embedding_part, ls_conv2d_part, ls_layernorm_part;
 

@@ -42,6 +42,7 @@ static void sum_over_ranks(const ls_layer *layer, const struct ls_pass *pass, vo
     fail_with(pass, ls_comm_all_reduce(pass->tensor, pass->stream, values, count, pass->dtype, LS_REDUCE_SUM));
 }
 
+/* pass->dy has this rank's term of the gradient of what all ranks read, and gets the sum. */
 static void f_backward(const ls_layer *layer, const struct ls_pass *pass) { sum_over_ranks(layer, pass, pass->dy); }
 
 const struct ls_layer_kind ls_tensor_f = {
@@ -54,28 +55,39 @@ const struct ls_layer_kind ls_tensor_f = {
     .backward = f_backward,
 };
 
-/* `units` says whether it has a bias; a ReLU follows that. */
+/* `units` says whether it has a bias; a ReLU may follow that (g's only). */
 static ls_status g_plan(ls_layer *layer) {
     if (layer->units > 0) ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
     return same_plan(layer);
 }
 
-static void g_forward(const ls_layer *layer, const struct ls_pass *pass) {
+static void add_bias(const ls_layer *layer, const struct ls_pass *pass) {
     size_t rows = rows_of(layer->out, pass->batch), units = (size_t)layer->units;
-    sum_over_ranks(layer, pass, pass->y);
     if (units > 0 && layer->relu)
         ls_add_bias_relu(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows, units);
     else if (units > 0)
         ls_add_bias(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows, units);
 }
 
-static void g_backward(const ls_layer *layer, const struct ls_pass *pass) {
+/* From the gradients of `rows` rows, which go back through the ReLU, too. */
+static void bias_gradient(const ls_layer *layer, const struct ls_pass *pass, void *dy, size_t rows) {
     const struct ls_pass_parameter *bias = &pass->parameters[0];
-    size_t rows = rows_of(layer->out, pass->batch), units = (size_t)layer->units;
+    size_t units = (size_t)layer->units;
     if (units > 0 && layer->relu)
-        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, pass->y, rows, units, bias->adds);
+        ls_relu_bias_gradient(pass->stream, pass->dtype, bias->gradient, dy, pass->y, rows, units, bias->adds);
     else if (units > 0)
-        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dy, rows, units, bias->adds);
+        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, dy, rows, units, bias->adds);
+}
+
+/* pass->y has this rank's term, and gets the sum, the bias added once. */
+static void g_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    sum_over_ranks(layer, pass, pass->y);
+    add_bias(layer, pass);
+}
+
+/* pass->dy is alike on all ranks, and is the gradient of each term. */
+static void g_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    bias_gradient(layer, pass, pass->dy, rows_of(layer->out, pass->batch));
 }
 
 const struct ls_layer_kind ls_tensor_g = {
@@ -89,6 +101,7 @@ const struct ls_layer_kind ls_tensor_g = {
 
 /* --- the same where ranks have rows of their own ------------------------------------------------------------------------ */
 
+/* `count`: elements of one rank. */
 static void gather(const struct ls_pass *pass, const void *own, void *all, size_t count) {
     fail_with(pass, ls_comm_all_gather(pass->tensor, pass->stream, own, all, count, pass->dtype));
 }
@@ -103,10 +116,12 @@ static ls_status gather_plan(ls_layer *layer) {
     return LS_OK;
 }
 
+/* From this rank's rows to all of them, in the order of the ranks. */
 static void gather_forward(const ls_layer *layer, const struct ls_pass *pass) {
     gather(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->in));
 }
 
+/* From this rank's term of the gradient of all rows to the gradient of its own; dx[0] is NULL where nobody needs that. */
 static void gather_backward(const ls_layer *layer, const struct ls_pass *pass) {
     if (pass->dx[0]) scatter(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->in));
 }
@@ -124,20 +139,16 @@ static ls_status scatter_plan(ls_layer *layer) {
     return status;
 }
 
+/* From this rank's term of all rows to the sum's own rows, the bias added once. */
 static void scatter_forward(const ls_layer *layer, const struct ls_pass *pass) {
     scatter(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->out));
-    if (layer->units > 0)
-        ls_add_bias(pass->stream, pass->dtype, pass->y, pass->parameters[0].operand, rows_of(layer->out, pass->batch),
-                    (size_t)layer->units);
+    add_bias(layer, pass);
 }
 
 /* The bias's gradient is that of all rows, which are there once they have been gathered. */
 static void scatter_backward(const ls_layer *layer, const struct ls_pass *pass) {
-    const struct ls_pass_parameter *bias = &pass->parameters[0];
     gather(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->out));
-    if (layer->units > 0)
-        ls_bias_gradient(pass->stream, pass->dtype, bias->gradient, pass->dx[0], rows_of(layer->in, pass->batch),
-                         (size_t)layer->units, bias->adds);
+    bias_gradient(layer, pass, pass->dx[0], rows_of(layer->in, pass->batch));
 }
 
 const struct ls_layer_kind ls_sequence_scatter = {

@@ -33,6 +33,13 @@ struct cutting {
 
 /* --- layers of the part ------------------------------------------------------------------------------------------------ */
 
+/* Equal ranges, one behind the other, as large as it takes for all classes; the last ranks may have fewer, or none. */
+static struct ls_class_part classes_of(size_t classes, size_t rank, size_t ranks) {
+    size_t room = (classes + ranks - 1) / ranks, first = rank * room;
+    size_t left = first < classes ? classes - first : 0;
+    return (struct ls_class_part){first, left < room ? left : room, room, classes};
+}
+
 /* The description, without what a network has made of it. */
 static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
     ls_layer layer = {.kind = whole->kind,
@@ -51,11 +58,9 @@ static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
                       .part = {c->rank, c->ranks, {0}}};
     memcpy(layer.name, whole->name, sizeof layer.name);
     memcpy(layer.shares, whole->shares, sizeof layer.shares);
-    if (whole->cut != LS_CUT_CLASSES) return layer;
-    size_t classes = (size_t)(whole->vocabulary > 0 ? whole->vocabulary : whole->units), ranks = (size_t)c->ranks;
-    size_t room = (classes + ranks - 1) / ranks, first = (size_t)c->rank * room;
-    size_t left = first < classes ? classes - first : 0;
-    layer.part.classes = (struct ls_class_part){first, left < room ? left : room, room, classes};
+    if (whole->cut == LS_CUT_CLASSES)
+        layer.part.classes = classes_of((size_t)(whole->vocabulary > 0 ? whole->vocabulary : whole->units),
+                                        (size_t)c->rank, (size_t)c->ranks);
     return layer;
 }
 

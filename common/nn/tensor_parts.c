@@ -1,13 +1,11 @@
-/* tensor_parts — the kinds of layers that are not the whole network's with other sizes: layer norm of a rank's own rows,
- * embedding of a part of the vocabulary, and convolution of a part of the inputs.
+/* tensor_parts — two kinds of layers that are not the whole network's with other sizes: layer norm of a rank's own rows, and
+ * convolution of a part of the inputs. (A third: tensor_embedding.c.)
  *   idea  : each does what the whole kind does with what the rank has. What it cannot know alone is added up: a layer norm's
- *           gradients here, the terms of an embedding and of a convolution in g behind it (tensor_layers.c)
+ *           gradients here, the terms of a convolution in g behind it (tensor_layers.c)
  *   cost  : the whole kind's share; of a layer norm an all-reduce of 2 C floats for each backward
  *   order : as g's */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
-
-static size_t rows_of(struct ls_shape shape, size_t batch) { return batch * ls_shape_rows(shape); }
 
 /* --- layer norm of this rank's rows: saved = the whole kind's, then its gradients of this backward ------------------------ */
 
@@ -29,6 +27,19 @@ static void layernorm_part_forward(const ls_layer *layer, const struct ls_pass *
     ls_layernorm.forward(layer, pass);
 }
 
+/* Writes the sums to the gradients, or adds them, as each parameter asks. */
+static void hand_out(const struct ls_pass *pass, const float *sums, size_t channels) {
+    for (size_t p = 0; p < 2; p++) {
+        float *gradient = pass->parameters[p].gradient;
+        if (pass->parameters[p].adds)
+            ls_add(pass->stream, LS_FP32, gradient, gradient, sums + p * channels, channels);
+        else
+            ls_copy(pass->stream, gradient, sums + p * channels, channels * sizeof *gradient);
+    }
+}
+
+/* The whole kind's, of this rank's rows: the gradient of those, and sums over them, which all ranks' make complete. What the gradients
+ * had before is complete already. */
 static void layernorm_part_backward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t channels = layer->parameters[0].count;
     float *sums = gradients_of(layer, pass);
@@ -40,13 +51,7 @@ static void layernorm_part_backward(const ls_layer *layer, const struct ls_pass 
     ls_layernorm.backward(layer, &own);
     ls_device_fail(ls_stream_device(pass->stream),
                    ls_comm_all_reduce(pass->tensor, pass->stream, sums, 2 * channels, LS_FP32, LS_REDUCE_SUM));
-    for (size_t p = 0; p < 2; p++) {
-        float *gradient = pass->parameters[p].gradient;
-        if (pass->parameters[p].adds)
-            ls_add(pass->stream, LS_FP32, gradient, gradient, sums + p * channels, channels);
-        else
-            ls_copy(pass->stream, gradient, sums + p * channels, channels * sizeof *gradient);
-    }
+    hand_out(pass, sums, channels);
 }
 
 const struct ls_layer_kind ls_layernorm_part = {
@@ -57,45 +62,11 @@ const struct ls_layer_kind ls_layernorm_part = {
     .backward = layernorm_part_backward,
 };
 
-/* --- embedding of a range of the vocabulary: terms of a sum, all but one of them zeros ------------------------------------- */
-
-static ls_status embedding_part_plan(ls_layer *layer) {
-    size_t channels = (size_t)layer->units;
-    layer->out = (struct ls_shape){layer->units, 1, 1, .rows = layer->in.rows};
-    ls_layer_add_parameter(layer, "wte.weight", 2, (size_t[]){layer->part.classes.room, channels});
-    ls_layer_add_parameter(layer, "wpe.weight", 2, (size_t[]){ls_shape_rows(layer->in), channels});
-    return LS_OK;
-}
-
-/* Positions are in rank 0's term: each row of the sum is one addition, as on one device. */
-static void embedding_part_forward(const ls_layer *layer, const struct ls_pass *pass) {
-    const float *positions = layer->part.rank == 0 ? pass->parameters[1].data : NULL;
-    ls_embedding_part_forward(pass->stream, pass->dtype, pass->y, pass->x[0], pass->parameters[0].data, positions,
-                              rows_of(layer->in, pass->batch), ls_shape_rows(layer->in), layer->part.classes,
-                              (size_t)layer->units);
-}
-
-static void embedding_part_backward(const ls_layer *layer, const struct ls_pass *pass) {
-    const struct ls_pass_parameter *tokens = &pass->parameters[0], *positions = &pass->parameters[1];
-    ls_bias_gradient(pass->stream, pass->dtype, positions->gradient, pass->dy, pass->batch, ls_shape_count(layer->out),
-                     positions->adds);
-    ls_embedding_part_backward(pass->stream, pass->dtype, tokens->gradient, pass->dy, pass->x[0],
-                               rows_of(layer->in, pass->batch), layer->part.classes, (size_t)layer->units,
-                               tokens->adds);
-}
-
-const struct ls_layer_kind ls_embedding_part = {
-    .name = "embedding of a part of the vocabulary",
-    .apart = true,
-    .plan = embedding_part_plan,
-    .forward = embedding_part_forward,
-    .backward = embedding_part_backward,
-};
-
 /* --- row-parallel convolution ---------------------------------------------------------------------------------------------- */
 
 static ls_status conv2d_part_plan(ls_layer *layer) { return ls_conv2d.plan(layer); }
 
+/* The whole kind's, of this rank's inputs: a term of a sum that must have the bias once. Without an operand there is no bias. */
 static void conv2d_part_forward(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_pass term = *pass;
     if (layer->part.rank > 0) term.parameters[1].operand = NULL;

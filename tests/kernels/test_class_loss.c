@@ -11,8 +11,11 @@
 enum { ROWS = 8, CLASSES = 12, MOST_PARTS = 5 };
 
 static struct ls_class_part part_of(size_t whole, size_t rank, size_t ranks) {
-    size_t room = (whole + ranks - 1) / ranks, first = rank * room, left = first < whole ? whole - first : 0;
-    return (struct ls_class_part){first, left < room ? left : room, room, whole};
+    struct ls_class_part part = {.whole = whole};
+    while (part.room * ranks < whole) part.room++;
+    part.first = rank * part.room;
+    for (size_t c = 0; c < whole; c++) part.count += c / part.room == rank;
+    return part;
 }
 
 /* The part's columns; padding is what nobody may look at. */

@@ -184,11 +184,25 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
 
 /* What row r does not see becomes 0, as far as a triangle's products read it: up to ROWS columns behind the last seen. */
 static LS_ALWAYS_INLINE void clear_unseen(const struct tile *tile, size_t r, float *s) {
-    size_t end = ls_fill_lanes(s, seen(tile, r), 0);
+    size_t end = whole_lanes(s, seen(tile, r), 0);
     if (end < TILE) memset(s + end, 0, LS_LANES * sizeof *s);
 }
 
 /* --- forward --------------------------------------------------------------------------------------------------------- */
+
+/* The row of scores of a position, of which it sees itself and those before it, becomes probabilities: softmax of scale s,
+ * and 0 where it does not see. count: a multiple of LS_LANES, above the position. */
+static void softmax_row(float *s, size_t position, size_t count, float scale) {
+    size_t end = whole_lanes(s, position + 1, -INFINITY);
+    float sum = exponentials(s, end, scale, scale * largest_of(s, end, -INFINITY));
+    multiply_row(s, 1 / sum, end);
+    memset(s + end, 0, (count - end) * sizeof *s);
+}
+
+/* Back through it: of a row that gave p, the gradient of p becomes that of s. mean: of the gradient, weighted by p. */
+static void softmax_gradient(float *restrict gradient, const float *restrict p, size_t count, float mean, float scale) {
+    for (size_t u = 0; u < count; u++) gradient[u] = p[u] * (gradient[u] - mean) * scale;
+}
 
 /* Rows of y from position t on, with scores in memory. */
 static void forward_in_memory(const struct head *h, size_t t, void *saved) {
@@ -201,7 +215,7 @@ static void forward_in_memory(const struct head *h, size_t t, void *saved) {
     for (size_t r = 0; r < diagonal.rows; r++) {
         float *p = h->scores + r * h->stride;
         size_t at = (h->number * h->l.context + t + r) * h->l.context;
-        ls_softmax_row(p, t + r, h->stride, h->scale);
+        softmax_row(p, t + r, h->stride, h->scale);
         store(dtype, saved, at, p, h->l.context, h->l.context);
         if (dtype != LS_FP32) load(dtype, p, saved, at, t + r + 1, 0);
     }
@@ -223,8 +237,8 @@ static void add_band(const struct head *h, const struct tile *tile, size_t first
     const size_t rows = min_size(BAND, tile->rows - first);
     size_t end = 0;
     for (size_t r = 0; r < rows; r++) {
-        end = ls_fill_lanes(s + r * TILE, seen(tile, first + r), s[r * TILE]);
-        float now = ls_largest_of(s + r * TILE, end, largest[r]);
+        end = whole_lanes(s + r * TILE, seen(tile, first + r), s[r * TILE]);
+        float now = largest_of(s + r * TILE, end, largest[r]);
         factor[r] = h->scale * (largest[r] - now);
         shift[r] = h->scale * now;
         largest[r] = now;
@@ -232,12 +246,12 @@ static void add_band(const struct head *h, const struct tile *tile, size_t first
     if (tile->u > 0) ls_exp_rows(factor, 0, 1, BAND, 1, NULL);
     for (size_t r = 0; tile->u > 0 && r < rows; r++) {
         sum[r] *= factor[r];
-        ls_multiply_row(h->block + (first + r) * h->l.columns, factor[r], h->l.columns);
+        multiply_row(h->block + (first + r) * h->l.columns, factor[r], h->l.columns);
     }
     ls_exp_rows(s, TILE, rows, end / LS_LANES * LS_LANES, h->scale, shift);
     for (size_t r = 0; r < rows; r++) {
         clear_unseen(tile, first + r, s + r * TILE);
-        sum[r] += ls_sum_of(s + r * TILE, end);
+        sum[r] += sum_of(s + r * TILE, end);
     }
 }
 
@@ -253,7 +267,7 @@ static void forward_tiled(const struct head *h, size_t t, float *saved) {
         add_seen(h, &tile, h->scores, h->stride, h->v, h->block);
     }
     for (size_t r = 0; r < tile.rows; r++) {
-        ls_multiply_row(h->block + r * h->l.columns, 1 / so_far.sum[r], h->l.columns);
+        multiply_row(h->block + r * h->l.columns, 1 / so_far.sum[r], h->l.columns);
         saved[h->number * h->l.context + t + r] = h->scale * so_far.largest[r] + logf(so_far.sum[r]);
     }
 }
@@ -303,7 +317,7 @@ static void make_gradients(const struct head *h, const struct tile *tile) {
         const float *restrict p = h->scores + r * TILE;
         float *restrict ds = h->gradients + r * TILE;
         size_t end = (seen(tile, r) + LS_LANES - 1) / LS_LANES * LS_LANES;
-        ls_softmax_gradient(ds, p, end, h->means[tile->t + r], h->scale);
+        softmax_gradient(ds, p, end, h->means[tile->t + r], h->scale);
         clear_unseen(tile, r, ds);
         if (!rounds) continue;
         LS_CPU(narrow)(h->shape.dtype, halves, ds, end);
@@ -315,7 +329,7 @@ static void make_means(const struct head *h, const void *y) {
     float row[LS_ATTENTION_MAX_HEAD] = {0};
     for (size_t t = 0; t < h->l.context; t++) {
         load(h->shape.dtype, row, y, place_of(h, h->number, t, 0, 1), h->l.head, h->l.head);
-        h->means[t] = ls_dot(h->dy + t * h->l.columns, row, h->l.columns);
+        h->means[t] = dot(h->dy + t * h->l.columns, row, h->l.columns);
     }
 }
 

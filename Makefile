@@ -310,9 +310,8 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 	@LS_PLUGINS= PATH="$$PATH":$(call quoted,$(CUDA_HOME)/bin) labs/bench/gpu_check/gpu_check.sh $(BUILD) $(call each_quoted,$(GPU_ARGS)) $(GPU_TESTS)
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
-# programs stay here: they grade and show, and no check of a GPU needs them; nor those that measure a core or
-# work on files alone.
-UNBUNDLED  := grade course_report hello who_gets who_holds mkdigits bench_gpt calibrate fit_tn
+# programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
+UNBUNDLED  := grade course_report hello who_gets who_holds mkdigits bench_gpt bench_memory calibrate fit_tn tables thread_vs_process
 BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]

@@ -43,7 +43,7 @@ rm "$made/needs" "$made/libraries"
 # --- what they read -------------------------------------------------------------------------------------------------------
 cp labs/bench/gpu_bundle/run.sh "$made/" && cp -r data LICENSE "$made/" && mkdir -p "$made/tests" "$made/plots" &&
     cp -r tests/golden "$made/tests/" && cp -r plots/reference "$made/plots/" || exit 1
-for room in bench/gpu_check bench/shared bench/peers replay/nodes replay/workloads replay/tables; do # scripts and tables, not sources
+for room in bench/gpu_check bench/shared bench/peers replay/nodes replay/workloads; do # scripts and tables, not sources
     mkdir -p "$made/labs/$room"
     find "labs/$room" -maxdepth 1 -type f ! -name '*.[ch]' -exec cp {} "$made/labs/$room/" \;
 done

@@ -29,7 +29,7 @@ networks = ""; techniques = ""; n_most = 0; node = ""; used = ""
 note(network, technique, n) = ( \
     networks = has(networks, network) ? networks : networks . " " . network, \
     techniques = n > n_most ? technique : n < n_most || has(techniques, technique) ? techniques : techniques . " " . technique, \
-    n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("node") ne "" ? stringcolumn("node") : node, 0)
+    n_most = n > n_most ? n : n_most, how = stringcolumn("how"), node = n == n_most && stringcolumn("how") eq "replayed" ? stringcolumn("node") : node, 0)
 set table $ignored
 plot csv using (note(stringcolumn("model"), joined(stringcolumn("technique")), column("n"))):(0) with table
 do for [i = 1:all] { # categories that anything is in

@@ -1,7 +1,7 @@
 # Activations that a rank holds, in % of one device's, by ranks that share the layers, without and with rows of its own.
 load "plots/style.gp"
 eval open_png(ARG2, 1200, 400)
-set lmargin at screen 0.085
+set lmargin at screen 0.115
 set rmargin at screen 0.97
 set tmargin at screen 0.95
 set bmargin at screen 0.2

@@ -1,7 +1,7 @@
 # Bytes that a rank receives with top-k, in % of a ring's all-reduce, by ranks, for three fractions of the elements.
 load "plots/style.gp"
 eval open_png(ARG2, 1200, 420)
-set lmargin at screen 0.085
+set lmargin at screen 0.115
 set rmargin at screen 0.97
 set tmargin at screen 0.95
 set bmargin at screen 0.2

@@ -2,7 +2,7 @@
  *   idea  : without a grid there is one group, the job's; a grid has one more for each axis (common/comm/mesh.h). What
  *           travels on the compute stream, while others are busy on the comm stream, has a second group of the same ranks
  *   cost  : collective connections at the start; memory and open files of each group
- *   fails : a rank that cannot form one breaks the job's, so that nobody waits for it elsewhere */
+ *   fails : a rank that cannot form one breaks the job's, so that no other rank waits for it elsewhere */
 #include "ddp_procs/groups.h"
 
 #include <inttypes.h>

@@ -69,7 +69,7 @@ static void begin_tied(struct pipeline *s) {
 
 /* --- passes ---------------------------------------------------------------------------------------------------------- */
 
-static const struct ls_hooks nobody; /* the model's hooks are for evaluations */
+static const struct ls_hooks no_hooks; /* the model's hooks are for evaluations */
 
 static void forward(struct pipeline *s, struct slot *slot) {
     ls_parallel *p = &s->ddp.base;
@@ -77,7 +77,7 @@ static void forward(struct pipeline *s, struct slot *slot) {
     slot->batch = p->batch;
     ls_parallel_await_batch(p, s->ddp.compute);
     const void *x = slot->input ? slot->input : p->batch->inputs;
-    slot->y = ls_frame_forward(slot->frame, ls_model_tensors(p->model), &nobody, x, p->batch->count, LS_TRAINING);
+    slot->y = ls_frame_forward(slot->frame, ls_model_tensors(p->model), &no_hooks, x, p->batch->count, LS_TRAINING);
 }
 
 /* Returns the gradient of the stage's input. */
@@ -92,8 +92,8 @@ static ls_status backward(struct pipeline *s, struct slot *slot, const void **dx
     }
     if (is_owner(s)) begin_tied(s);
     ls_phase_enter(p->clocks, LS_PHASE_BACKWARD);
-    *dx =
-        ls_frame_backward(slot->frame, ls_model_tensors(p->model), &nobody, s->dy ? s->dy : s->ddp.dy, p->accumulates);
+    *dx = ls_frame_backward(slot->frame, ls_model_tensors(p->model), &no_hooks, s->dy ? s->dy : s->ddp.dy,
+                            p->accumulates);
     ls_parallel_end_backward(p, s->ddp.compute);
     p->clocks->bytes[LS_PHASE_TENSOR] += ls_tensor_blocks_nbytes(p->model, s->stage->blocks, p->batch->count);
     return LS_OK;

@@ -2,7 +2,8 @@
  *   idea  : model and moments go to the file as they are (state_dict.h); update states and scaler, which are structs
  *           on the device, become a few small tensors on the way
  *   cost  : host memory and a file of the size of model and moments: 4 bytes a parameter with plain SGD, 8 with
- *           momentum, 12 with Adam, and 4 more for each rank that has a state of its own; the disk's time for it, in which the other ranks wait
+ *           momentum, 12 with Adam, and 4 more for each rank that has a state of its own; the disk's time for it, in
+ *           which the other ranks wait
  *   fails : with one line; the file that was there before stays (common/base/file.h) */
 #include "common/checkpoint/checkpoint.h"
 

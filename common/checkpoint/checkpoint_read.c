@@ -63,7 +63,7 @@ static bool takes_rank_state(const ls_parallel *p, const ls_safetensors *file, c
     const ls_safetensor *tensor = ls_safetensors_find(file, name);
     if (tensor && tensor->ndim == 2 && tensor->shape[0] == (size_t)p->world_size) return true;
     if (tell && p->rank == 0)
-        ls_note("%s does not have what each of %d ranks had not sent: this run begins with nothing unsent", path,
+        ls_note("%s does not hold what %d ranks have left unsent (top-k's errors): they begin at zero here", path,
                 p->world_size);
     return false;
 }

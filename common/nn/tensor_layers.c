@@ -121,7 +121,7 @@ static void gather_forward(const ls_layer *layer, const struct ls_pass *pass) {
     gather(pass, pass->x[0], pass->y, pass->batch * ls_shape_count(layer->in));
 }
 
-/* From this rank's term of the gradient of all rows to the gradient of its own; dx[0] is NULL where nobody needs that. */
+/* From this rank's term of the gradient of all rows to the gradient of its own; dx[0] is NULL where no layer needs that. */
 static void gather_backward(const ls_layer *layer, const struct ls_pass *pass) {
     if (pass->dx[0]) scatter(pass, pass->dy, pass->dx[0], pass->batch * ls_shape_count(layer->in));
 }

@@ -81,7 +81,7 @@ static ls_status add_beside(struct cutting *c, const ls_layer *whole, const char
 
 /* What the layer reads is alike on all ranks, or rows: behind this it is alike, and its gradient may be terms of a sum. */
 static ls_status enter(struct cutting *c, const ls_layer *whole, ls_layer *layer) {
-    if (whole->inputs[0] == LS_NETWORK_INPUT) { /* nobody needs its gradient */
+    if (whole->inputs[0] == LS_NETWORK_INPUT) { /* no layer needs its gradient */
         read_as_whole(c, whole, layer);
         return LS_OK;
     }

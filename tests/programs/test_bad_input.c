@@ -89,6 +89,16 @@ TEST_IN(programs, test_options_of_both_programs) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) expect_refusal(cases[i].line, cases[i].status, cases[i].text);
 }
 
+/* Of a program that the line names. */
+static void expect_named_refusal(const struct refusal *expected) {
+    static program p;
+    const char *program_name = strstr(expected->line, "ddprun") ? "ddprun" : strstr(expected->line, "ddp_train");
+    program_run(&p, "%s", expected->line);
+    char name[16] = "dp_train";
+    if (program_name) snprintf(name, sizeof name, "%.*s", (int)strcspn(program_name, " "), program_name);
+    expect_complaint(&p, name, expected->status, 1, expected->text);
+}
+
 TEST_IN(programs, test_devices_and_ranks) {
     static const struct refusal cases[] = {
         {"dp_train --devices 0", 2, "--devices: 0 is out of range"},
@@ -105,30 +115,6 @@ TEST_IN(programs, test_devices_and_ranks) {
         {"ddp_train --spawn 2 --shard-state 3 --prefetch-blocks 3", 2, "--prefetch-blocks: 3 is out of range"},
         {"ddp_train --spawn 2 --shard-state 2 --prefetch-blocks 2", 2,
          "--prefetch-blocks says what --shard-state 3 gathers"},
-        {"ddp_train --compress topk:0", 2, "--compress topk:0: it takes none, fp16, bf16, topk:FRACTION"},
-        {"ddp_train --compress topk", 2, "--compress topk: it takes none"},
-        {"ddp_train --spawn 2 --compress topk:0.1 --shard-state 1", 2,
-         "--compress topk:0.1 does not go with --shard-state"},
-        {"ddp_train --spawn 2 --compress topk:0.1 --precision fp16", 2,
-         "--compress topk:0.1 does not go with --precision fp16: what has not been sent would be in the unit of an "
-         "earlier"},
-        {"ddp_train --spawn 2 --compress topk:0.1 --find-unused", 2,
-         "--find-unused does not go with --compress topk:0.1: what is sent late of a parameter"},
-        {"ddp_train --spawn 3 --tensor 2", 2, "--tensor 2 takes a multiple of 2 ranks, and there are 3"},
-        {"ddp_train --tensor 0", 2, "--tensor: 0 is out of range"},
-        {"ddp_train --spawn 2 --sequence-parallel", 2, "--sequence-parallel shares out what --tensor leaves alike"},
-        {"ddp_train --spawn 2 --tensor 2 --sequence-parallel", 2,
-         "--sequence-parallel shares out the positions of a text"},
-        {"ddp_train --spawn 4 --tensor 4 --model gpt:2,6,24,16 --data sums:1", 2,
-         "layer transformer.h.0.attn has 6 heads, which 4 ranks cannot share equally"},
-        {"ddp_train --spawn 4 --tensor 4 --model gpt:2,4,24,18 --data sums:1 --sequence-parallel", 2,
-         "a context of 18 positions, which 4 ranks cannot share equally"},
-        {"ddp_train --spawn 2 --tensor 2 --model branched", 2, "no pair of layers that --tensor could cut"},
-        {"ddp_train --spawn 2 --tensor 2 --shard-state 3", 2, "--tensor does not go with --shard-state 3"},
-        {"ddp_train --spawn 2 --tensor 2 --uneven", 2, "--tensor does not go with --uneven"},
-        {"ddp_train --spawn 2 --tensor 2 --find-unused", 2, "--tensor does not go with --find-unused"},
-        {"ddp_train --spawn 2 --tensor 2 --cuda-graph", 2, "--cuda-graph"},
-        {"ddp_train --spawn 2 --tensor 2 --compress topk:0.1", 2, "--tensor does not go with --compress topk"},
         {"dp_train --devices 2 --device-kind meta --offload optimizer", 2, "--offload does not go with meta devices"},
         {"dp_train --replicate nccl", 2, "--replicate flat is for all"},
         {"dp_train --device-ids 0,,1", 2, "not a list of whole numbers"},
@@ -156,14 +142,37 @@ TEST_IN(programs, test_devices_and_ranks) {
         {"ddprun --nproc-per-node 0 ddp_train", 2, "--nproc-per-node: 0 is out of range"},
         {"ddprun --nproc-per-node 2 /no/such/program", 1, "cannot run '/no/such/program'"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        static program p;
-        const char *program_name = strstr(cases[i].line, "ddprun") ? "ddprun" : strstr(cases[i].line, "ddp_train");
-        program_run(&p, "%s", cases[i].line);
-        char name[16] = "dp_train";
-        if (program_name) snprintf(name, sizeof name, "%.*s", (int)strcspn(program_name, " "), program_name);
-        expect_complaint(&p, name, cases[i].status, 1, cases[i].text);
-    }
+    for (size_t i = 0; i < COUNT_OF(cases); i++) expect_named_refusal(&cases[i]);
+}
+
+TEST_IN(programs, test_lists_and_parts_of_layers) {
+    static const struct refusal cases[] = {
+        {"ddp_train --compress topk:0", 2, "--compress topk:0: it takes none, fp16, bf16, topk:FRACTION"},
+        {"ddp_train --compress topk", 2, "--compress topk: it takes none"},
+        {"ddp_train --spawn 2 --compress topk:0.1 --shard-state 1", 2,
+         "--compress topk:0.1 does not go with --shard-state"},
+        {"ddp_train --spawn 2 --compress topk:0.1 --precision fp16", 2,
+         "--compress topk:0.1 does not go with --precision fp16: what has not been sent would be in the unit of an "
+         "earlier"},
+        {"ddp_train --spawn 2 --compress topk:0.1 --find-unused", 2,
+         "--find-unused does not go with --compress topk:0.1: what is sent late of a parameter"},
+        {"ddp_train --spawn 3 --tensor 2", 2, "--tensor 2 takes a multiple of 2 ranks, and there are 3"},
+        {"ddp_train --tensor 0", 2, "--tensor: 0 is out of range"},
+        {"ddp_train --spawn 2 --sequence-parallel", 2, "--sequence-parallel shares out what --tensor leaves alike"},
+        {"ddp_train --spawn 2 --tensor 2 --sequence-parallel", 2,
+         "--sequence-parallel shares out the positions of a text"},
+        {"ddp_train --spawn 4 --tensor 4 --model gpt:2,6,24,16 --data sums:1", 2,
+         "layer transformer.h.0.attn has 6 heads, which 4 ranks cannot share equally"},
+        {"ddp_train --spawn 4 --tensor 4 --model gpt:2,4,24,18 --data sums:1 --sequence-parallel", 2,
+         "a context of 18 positions, which 4 ranks cannot share equally"},
+        {"ddp_train --spawn 2 --tensor 2 --model branched", 2, "no pair of layers that --tensor could cut"},
+        {"ddp_train --spawn 2 --tensor 2 --shard-state 3", 2, "--tensor does not go with --shard-state 3"},
+        {"ddp_train --spawn 2 --tensor 2 --uneven", 2, "--tensor does not go with --uneven"},
+        {"ddp_train --spawn 2 --tensor 2 --find-unused", 2, "--tensor does not go with --find-unused"},
+        {"ddp_train --spawn 2 --tensor 2 --cuda-graph", 2, "--cuda-graph"},
+        {"ddp_train --spawn 2 --tensor 2 --compress topk:0.1", 2, "--tensor does not go with --compress topk"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) expect_named_refusal(&cases[i]);
 }
 
 /* ddprun knows nothing of the program: the ranks say their line, once since it is the same, and ddprun who failed. */

@@ -87,14 +87,14 @@ TEST_IN(programs, test_top_k) {
         char resume[300];
         snprintf(resume, sizeof resume, "%s --resume %s", others[i], scratch_path("half"));
         run(&p, line, 5, "rest", resume);
-        assert_true((i == 0) == (strstr(p.err_text, "this run begins with nothing unsent") != NULL));
+        assert_true((i == 0) == (strstr(p.err_text, "left unsent (top-k's errors): they begin at zero here") != NULL));
     }
     run(&p, "ddp_train --spawn 3 " SMALL "--optimizer sgd --momentum 0.9", 3, "half", "--quiet");
     char resume[300];
     snprintf(resume, sizeof resume, "--resume %s", scratch_path("half"));
     run(&p, line, 5, "rest", resume);
     assert_non_null(
-        strstr(p.err_text, "does not have what each of 3 ranks had not sent: this run begins with nothing"));
+        strstr(p.err_text, "does not hold what 3 ranks have left unsent (top-k's errors): they begin at zero here"));
 }
 
 /* Of any stage, by any other: the bits of one run, and one file, whoever has written it. */

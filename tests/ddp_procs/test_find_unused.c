@@ -247,7 +247,7 @@ static void missing_rank(struct rank *rank) {
         CHECK(status == LS_ERR_INVALID);
         CHECK(strstr(rank->message, "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 waits") != NULL);
         CHECK(strstr(rank->message, "--find-unused") != NULL);
-        ls_comm_abort(job.comm, "a step failed");
+        ls_comm_abort(job.plan.groups.job, "a step failed");
     } else {
         ls_status done = session_synchronize(&job.session);
         CHECK((status != LS_OK ? status : done) == LS_ERR_PEER);

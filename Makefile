@@ -244,7 +244,7 @@ soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test pr
 	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(TESTS)
 
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
-hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
+hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, also in grids, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
 
 every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes

@@ -107,6 +107,7 @@ typedef struct ls_broken {
     alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t state;
     int32_t status, rank; /* the rank that broke it: the job's */
     char reason[LS_REASON_CAPACITY];
+    _Atomic uint64_t patrolled_us[LS_COMM_MAX_RANKS]; /* when each of the job's ranks last found that it must wait on */
 } ls_broken;
 
 /* The group's memory begins with this; all zero when the group begins. */

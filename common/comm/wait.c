@@ -14,8 +14,10 @@
  *           meeting
  *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one. The others
  *           find it on their patrol, or when they come second with a reason of their own. When a deadline is missed, the
- *           missing rank is blamed; if it is itself waiting for another rank, that one is. Where the kernel has no
- *           pidfds, a death shows as a missed deadline */
+ *           missing rank is blamed; if it is itself waiting for another rank, that one is. It may wait in another of the
+ *           job's groups, and have begun later, as a stage behind a bubble does: so whoever waits for a rank that waits
+ *           stays for up to half a deadline more, in which that one's wait ends, and names the rank that it lacks. Where
+ *           the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -31,6 +33,7 @@
 #include "common/comm/wait.h"
 
 #define LS_PATROL_US 5e4
+#define LS_LONGER 0.5        /* deadlines more, for a rank that waits itself */
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
 #define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
 #define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
@@ -214,6 +217,22 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
     memcpy(missing, culprit, sizeof culprit);
 }
 
+/* This rank waits on. */
+static void note_patrol(ls_comm *comm) {
+    atomic_store(&comm->broken->patrolled_us[ls_job_rank(comm, comm->rank)], (uint64_t)ls_now_us());
+}
+
+/* Whether a missing rank waits for others, in whichever group. One that was stopped has not patrolled for long. */
+static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait, double now_us) {
+    bool missing[LS_COMM_MAX_RANKS];
+    (void)find_missing(comm, wait, missing);
+    for (int r = 0; r < comm->world_size; r++) {
+        double patrolled_us = (double)atomic_load(&comm->broken->patrolled_us[ls_job_rank(comm, r)]);
+        if (missing[r] && now_us - patrolled_us < LS_LONGER * comm->timeout_s * 1e6) return true;
+    }
+    return false;
+}
+
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 /* A wait while it lasts. */
@@ -262,10 +281,18 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     ls_patience patience = comm->patience;
     double left_us = comm->timeout_s * 1e6 + (wait->what->kind == LS_OPERATION_JOIN ? LS_JOIN_GRACE_US : 0);
     double until_us = 0; /* known once the first interval has passed, since most waits end before they need the clock */
+    double longest_us = 0;
     for (;;) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
         if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
-        if (until_us <= 0) until_us = ls_now_us() - interval_us + left_us;
+        double now_us = ls_now_us();
+        if (until_us <= 0) {
+            until_us = now_us - interval_us + left_us;
+            longest_us = until_us + LS_LONGER * comm->timeout_s * 1e6;
+        }
+        note_patrol(comm);
+        if (now_us >= until_us && now_us < longest_us && lacks_a_waiting_rank(comm, wait, now_us))
+            until_us = now_us + LS_PATROL_US;
         ls_status status = patrol(comm, wait, until_us);
         if (status != LS_OK) return status;
         left_us = until_us - ls_now_us();

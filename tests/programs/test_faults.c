@@ -14,7 +14,7 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 8 };
 
 /* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks
  * share. */
@@ -114,26 +114,38 @@ TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
     kill_one(4, 3, "inline", "gpt:2,4,32,16", "--data sums:1 --tensor 4 --sequence-parallel");
     kill_one(4, 2, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --pipeline 2 --accumulate 2");
     kill_one(4, 1, "threads", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel --shard-state 1");
+    kill_one(8, 5, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --pipeline 2 --sequence-parallel");
 }
 
 TEST_IN(programs, test_a_rank_is_stopped) {
-    enum { JOBS = 5 };
+    static const struct {
+        int ranks, stopped;
+        const char *streams, *how;
+    } rows[] = {
+        {2, 1, "inline", ""},
+        {3, 0, "inline", ""},
+        {2, 1, "threads", ""},
+        {2, 1, "inline", "--pipeline 2 --accumulate 4"},
+        {2, 0, "threads", "--pipeline 2 --schedule gpipe"},
+        {2, 1, "threads", "--tensor 2"},
+        {4, 2, "inline", "--model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --pipeline 2"},
+        {8, 3, "inline",
+         "--model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --pipeline 2 --shard-state 1"},
+    };
+    enum { JOBS = sizeof rows / sizeof *rows };
     static job jobs[JOBS];
-    static const int stopped[JOBS] = {1, 0, 1, 1, 0}, world_size[JOBS] = {2, 3, 2, 2, 2};
-    static const char *const streams[JOBS] = {"inline", "inline", "threads", "inline", "threads"};
-    static const char *const how[JOBS] = {"", "", "", "--pipeline 2 --accumulate 4", "--pipeline 2 --schedule gpipe"};
     char options[256];
     for (int i = 0; i < JOBS; i++) { /* all wait at the same time */
-        jobs[i] = make_job(world_size[i]);
-        jobs[i].streams = streams[i];
-        snprintf(options, sizeof options, "%s --timeout 2 %s", endless, how[i]);
+        jobs[i] = make_job(rows[i].ranks);
+        jobs[i].streams = rows[i].streams;
+        snprintf(options, sizeof options, "%s --timeout 2 %s", endless, rows[i].how);
         start_ranks(&jobs[i], -1, options);
         program_await(&jobs[i].ranks[0], "\nepoch ");
-        kill(jobs[i].ranks[stopped[i]].pid, SIGSTOP);
+        kill(jobs[i].ranks[rows[i].stopped].pid, SIGSTOP);
     }
     for (int i = 0; i < JOBS; i++) {
-        program *p = &jobs[i].ranks[stopped[i]];
-        expect_survivors(&jobs[i], stopped[i], " did not come within 2 s");
+        program *p = &jobs[i].ranks[rows[i].stopped];
+        expect_survivors(&jobs[i], rows[i].stopped, " did not come within 2 s");
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);

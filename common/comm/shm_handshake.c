@@ -73,8 +73,15 @@ static struct hello own_hello(const ls_comm *comm) {
 
 static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0) return ls_shm_map(comm);
-    return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+    if (!(comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0))
+        return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+    ls_status status = ls_shm_map(comm);
+    for (int r = 1; status == LS_OK && r < comm->world_size; r++) {
+        atomic_store(&comm->segment->slot[r].awaited_value, 1);
+        atomic_store(&comm->segment->slot[r].awaits,
+                     1); /* until it is served it waits for this rank (find_culprit in wait.c) */
+    }
+    return status;
 }
 
 static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *listener) {
@@ -136,6 +143,7 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
         return LS_OK;
     judge(comm, &theirs, served, answer.text, sizeof answer.text);
     if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
+    if (answer.status == LS_OK) atomic_store(&comm->segment->slot[theirs.rank].awaits, 0);
     bool answered = send_answer(connection, &answer, comm->fd);
     if (answer.status != LS_OK)
         return ls_comm_break(comm, LS_ERR_INVALID, NULL, "cannot form the group: %s", answer.text);

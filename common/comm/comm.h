@@ -146,8 +146,8 @@ bool ls_comm_abort(ls_comm *comm, const char *reason);
 /* Memory that suits the group's operations best: memory that every rank can reach directly, so that operations save a
  * copy; with an attached GPU, memory of that GPU, and of no other. `device`, if not NULL, is charged for it (category
  * bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be running on the stream
- * meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy. If one
- * rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
+ * meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy. If a
+ * rank gets no memory, it returns LS_ERR_NO_MEMORY, the others LS_ERR_PEER, and the group goes on. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
 
 /* This rank no longer uses its part; the others may go on with theirs. Not collective. The device is no longer charged;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/secret.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
@@ -257,8 +258,11 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
     size_t nbytes = 0;
     key_of(key, sizeof key, comm, options);
     const ls_bootstrap *bootstrap = options->bootstrap;
+    char why[512];
+    ls_log_sink before = ls_log_capture(why, sizeof why);
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
-    if (status != LS_OK) return status;
+    ls_log_restore(before);
+    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", comm->first, why);
     if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
         return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
     int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

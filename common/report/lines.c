@@ -1,14 +1,15 @@
 /* lines — the files of lines that a run writes while it trains.
  *   cost  : a system call for the lines of each read (deferred.h), after which a kill cannot lose them
  *   fails : lines that cannot be written do not end a training: the failure is reported once, when it happens, no more
- *           lines follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not
- *           read holds the training up */
+ *           lines follow, so that there is no gap in them, a file keeps those of the reads before and no half line, and
+ *           the run ends as failed. A pipe whose reader does not read holds the training up */
 #include "common/report/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,19 +78,33 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
     return status;
 }
 
+static void mark_complete(struct ls_lines *lines) {
+    if (lines->is_file) lines->complete_nbytes = lseek(fileno(lines->file), 0, SEEK_CUR);
+}
+
 ls_status ls_lines_begin(struct ls_lines *lines) {
-    if (!lines->is_file || ftruncate(fileno(lines->file), 0) == 0) return LS_OK;
-    return cannot_write(lines->path, errno);
+    if (lines->is_file && ftruncate(fileno(lines->file), 0) != 0) return cannot_write(lines->path, errno);
+    mark_complete(lines);
+    return LS_OK;
 }
 
 bool ls_lines_go_on(const struct ls_lines *lines) { return lines->file && !lines->failed; }
+
+static void drop_incomplete(struct ls_lines *lines) {
+    __fpurge(lines->file);
+    if (lines->is_file) (void)!ftruncate(fileno(lines->file), lines->complete_nbytes);
+}
 
 void ls_lines_flush(struct ls_lines *lines) {
     if (!ls_lines_go_on(lines)) return;
     bool failed_before = ferror(lines->file) != 0;
     const char *why = fflush(lines->file) != 0 ? ls_write_error(errno) : failed_before ? "a write failed" : NULL;
-    if (!why) return;
+    if (!why) {
+        mark_complete(lines);
+        return;
+    }
     lines->failed = true;
+    drop_incomplete(lines);
     ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",
                     lines->path, why);
 }

@@ -5,14 +5,16 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "common/base/status.h"
 
 struct ls_lines {
     FILE *file; /* NULL: there is none */
     const char *path;
-    bool is_file; /* not a pipe or a device */
-    bool failed;  /* a write has failed, and that was reported */
+    bool is_file;          /* not a pipe or a device */
+    off_t complete_nbytes; /* of a file: up to the last line of the last flush */
+    bool failed;           /* a write has failed, and that was reported */
 };
 
 /* Whether `path` can be opened; it changes nothing. A pipe must have a reader, and is opened, in place of the one before
@@ -29,7 +31,7 @@ ls_status ls_lines_begin(struct ls_lines *lines);
 /* Whether lines are to be printed to `file`. */
 bool ls_lines_go_on(const struct ls_lines *lines);
 
-/* Hands over what was printed; reports the first failure. */
+/* Hands over what was printed. Reports the first failure, after which a file holds what it had at the flush before. */
 void ls_lines_flush(struct ls_lines *lines);
 
 /* Flushes and closes. LS_ERR_IO if anything could not be written, now or before. */

@@ -151,7 +151,8 @@ static void absent_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(says(rank, absent == 0 ? "group/shm/rank0" : "rank 2"));
+    CHECK(says(rank,
+               absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0" : "rank 2"));
     rank_close(rank);
 }
 
@@ -275,7 +276,8 @@ static void limited_space_body(struct rank *rank) {
     /* makes a window that has room for more */
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, SMALL, (void **)&small) == LS_OK);
     if (rank->rank == 1) limit_space(rank, (size_t)32 << 20);
-    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none) == LS_ERR_NO_MEMORY && !none);
+    ls_status status = ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none);
+    CHECK(status == (rank->rank == 1 ? LS_ERR_NO_MEMORY : LS_ERR_PEER) && !none);
     if (rank->rank == 1)
         CHECK(says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
     CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* those who had room gave it back */

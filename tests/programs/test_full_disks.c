@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -122,6 +123,18 @@ TEST_IN(programs, test_a_log_on_a_full_disk) {
         assert_non_null(
             strstr(p.err_text, "cannot write all of the results to standard output: No space left on device"));
     }
+}
+
+/* Groups, loaders and the launcher take nothing of /dev/shm, which a container may have made small. */
+TEST_IN(programs, test_no_room_in_shared_memory) {
+    static program p;
+    disk_mount("disk", "size=4k"); /* skips the test where that is not allowed */
+    assert_int_equal(mount("none", "/dev/shm", "tmpfs", 0, "size=4k"), 0);
+    disk_fill("/dev/shm");
+    program_run(&p, "ddp_train --spawn 4 --shard-state 2 " FEW);
+    assert_int_equal(umount("/dev/shm"), 0);
+    disk_unmount(scratch_path("disk"));
+    if (p.status != 0 || strstr(p.err_text, "error")) fail_msg("status %d: %s", p.status, p.err_text);
 }
 
 int main(void) {

@@ -12,6 +12,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/disk.h"
 #include "tests/programs/program.h"
 
@@ -65,14 +66,15 @@ static void prepare(const char *folder) {
     assert_int_equal(mkdir(path, 0755), 0);
 }
 
-static void expect_failure(const char *command, const char *folder, const struct output *output, int lines,
+static void expect_failure(const char *command, const char *folder, const struct output *output, int errors,
                            const char *why) {
     static program p;
     char named[700];
     snprintf(named, sizeof named, "%s/%s", folder, output->name);
     program_run(&p, "%s " FEW " %s %s", command, output->option, named);
-    bool good = p.status == 1 && count_lines(p.err_text) >= 1 && count_lines(p.err_text) <= lines;
-    for (const char *line = p.err_text; good && *line; line = strchr(line, '\n') + 1)
+    bool good =
+        p.status == 1 && count_text(p.err_text, ": error: ") >= 1 && count_text(p.err_text, ": error: ") <= errors;
+    for (const char *line = p.err_text; good && (line = strstr(line, ": error: ")); line++)
         good = strstr(line, named) && (strstr(line, why) || strstr(line, "this rank ends with it"));
     if (!good) fail_msg("%s %s: status %d: %s", command, output->option, p.status, p.err_text);
 }

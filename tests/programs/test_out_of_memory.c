@@ -10,6 +10,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 enum { VICTIM = 1 };
@@ -34,7 +35,8 @@ static void expect_named(const program *p, const char *cause) {
     for (const char *end; (end = strchr(last, '\n')) && end[1];) last = end + 1;
     snprintf(wanted, sizeof wanted, "ddprun: error: rank %d (pid ", VICTIM);
     bool good = p->status == 1 && strncmp(last, wanted, strlen(wanted)) == 0 && strstr(last, cause);
-    if (!good || count_lines(p->err_text) > 3) fail_msg("'%s': status %d: %s", cause, p->status, p->err_text);
+    if (!good || count_text(p->err_text, ": error: ") > 3)
+        fail_msg("'%s': status %d: %s", cause, p->status, p->err_text);
 }
 
 /* --- the device's ------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/stderr_text.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/checkpoint/content.h"
 #include "tests/programs/disk.h"
 #include "tests/programs/program.h"
@@ -229,7 +230,7 @@ static const struct fate {
 
 /* Rank 0 says so, whatever the moment (tests/base/test_file_gone.c meets each of them), and the others end with it, long
  * before their deadline. The last checkpoint, wherever it is now, is whole, and nothing lies beside it. */
-static void expect_common_end(const char *command, const struct fate *fate, int lines) {
+static void expect_common_end(const char *command, const struct fate *fate, int errors) {
     static program p;
     assert_int_equal(mkdir(scratch_path("disk/folder"), 0755), 0);
     program_start(&p, "%s " ENDLESS " --timeout 50 --save %s --save-every 1", command,
@@ -243,7 +244,7 @@ static void expect_common_end(const char *command, const struct fate *fate, int 
         snprintf(said[i], sizeof said[i], "error: cannot write %s: %s; %s", scratch_path("disk/folder/checkpoint"),
                  fate->reasons[i] ? fate->reasons[i] : fate->reasons[0], fate->hint);
     bool told = strstr(p.err_text, said[0]) || strstr(p.err_text, said[1]);
-    if (p.status != 1 || !told || count_lines(p.err_text) > lines)
+    if (p.status != 1 || !told || count_text(p.err_text, ": error: ") > errors)
         fail_msg("%s, %s: status %d: %s", command, fate->reasons[0], p.status, p.err_text);
     assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
     if (fate->kept) {
@@ -254,7 +255,7 @@ static void expect_common_end(const char *command, const struct fate *fate, int 
 }
 
 static const char *const commands[] = {"dp_train --devices 2", "ddp_train --spawn 3"};
-static const int most_lines[] = {1, 4};
+static const int most_errors[] = {1, 4};
 
 static void expect_no_temporary_file(void) {
     char command[700];
@@ -267,7 +268,7 @@ TEST_IN(programs, test_ranks_end_together) {
     snprintf(clear, sizeof clear, "rm -r '%s'", scratch_path("disk"));
     for (size_t i = 0; i < 2 * COUNT_OF(fates); i++) {
         assert_int_equal(mkdir(scratch_path("disk"), 0755), 0);
-        expect_common_end(commands[i % 2], &fates[i / 2], most_lines[i % 2]);
+        expect_common_end(commands[i % 2], &fates[i / 2], most_errors[i % 2]);
         expect_no_temporary_file();
         assert_int_equal(system(clear), 0);
     }
@@ -278,7 +279,7 @@ TEST_IN(programs, test_a_disk_that_becomes_read_only) {
         make_read_only, {"Read-only file system"}, FOLDER_HINT, "disk/folder/checkpoint"};
     for (int i = 0; i < 2; i++) {
         disk_mount("disk", "size=4M");
-        expect_common_end(commands[i], &read_only, most_lines[i]);
+        expect_common_end(commands[i], &read_only, most_errors[i]);
         expect_no_temporary_file();
         disk_unmount(scratch_path("disk"));
         assert_int_equal(rmdir(scratch_path("disk")), 0);

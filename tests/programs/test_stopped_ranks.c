@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 #define RANKS 3
@@ -19,14 +20,15 @@
 #define LAUNCH "ddprun --nproc-per-node 3 --grace 1 "
 #define DEADLINE_S 60.0 /* of which the job itself takes 2 s, the launcher 3 more */
 
-/* Status 3; the survivors' lines and the launcher's, all of which name the rank and the deadline. */
+/* Status 3; the survivors' errors and the launcher's, all of which name the rank and the deadline. */
 static void expect_named(program *p, int rank, const char *place) {
     char named[40];
     snprintf(named, sizeof named, "rank %d ", rank);
-    if (program_finish_within(p, DEADLINE_S) != 3 || count_lines(p->err_text) > RANKS)
+    if (program_finish_within(p, DEADLINE_S) != 3 || count_text(p->err_text, ": error: ") > RANKS)
         fail_msg("rank %d: status %d: %s", rank, p->status, p->err_text);
     char *end = NULL;
     for (char *line = strtok_r(p->err_text, "\n", &end); line; line = strtok_r(NULL, "\n", &end)) {
+        if (!strstr(line, ": error: ")) continue; /* what else is known of the failure */
         const char *at = strstr(line, named), *late = at ? strstr(at, " within 2 s") : NULL;
         while (at && (at = strstr(at + 1, named))) late = strstr(at, " within 2 s"); /* the last is the accused */
         if (!late || (place && !strstr(line, place))) fail_msg("rank %d, %s: %s", rank, place ? place : "", line);

@@ -78,31 +78,25 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
     return status;
 }
 
-static void mark_complete(struct ls_lines *lines) {
-    if (lines->is_file) lines->complete_nbytes = lseek(fileno(lines->file), 0, SEEK_CUR);
-}
-
 ls_status ls_lines_begin(struct ls_lines *lines) {
-    if (lines->is_file && ftruncate(fileno(lines->file), 0) != 0) return cannot_write(lines->path, errno);
-    mark_complete(lines);
-    return LS_OK;
+    if (!lines->is_file || ftruncate(fileno(lines->file), 0) == 0) return LS_OK;
+    return cannot_write(lines->path, errno);
 }
 
 bool ls_lines_go_on(const struct ls_lines *lines) { return lines->file && !lines->failed; }
 
+/* A file as it was after the last flush that went well. */
 static void drop_incomplete(struct ls_lines *lines) {
     __fpurge(lines->file);
-    if (lines->is_file) (void)!ftruncate(fileno(lines->file), lines->complete_nbytes);
+    if (lines->is_file) (void)!ftruncate(fileno(lines->file), lines->kept);
 }
 
 void ls_lines_flush(struct ls_lines *lines) {
     if (!ls_lines_go_on(lines)) return;
     bool failed_before = ferror(lines->file) != 0;
     const char *why = fflush(lines->file) != 0 ? ls_write_error(errno) : failed_before ? "a write failed" : NULL;
-    if (!why) {
-        mark_complete(lines);
-        return;
-    }
+    if (!why && lines->is_file) lines->kept = (long)lseek(fileno(lines->file), 0, SEEK_CUR);
+    if (!why) return;
     lines->failed = true;
     drop_incomplete(lines);
     ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",

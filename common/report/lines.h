@@ -5,16 +5,15 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <sys/types.h>
 
 #include "common/base/status.h"
 
 struct ls_lines {
     FILE *file; /* NULL: there is none */
     const char *path;
-    bool is_file;          /* not a pipe or a device */
-    off_t complete_nbytes; /* of a file: up to the last line of the last flush */
-    bool failed;           /* a write has failed, and that was reported */
+    bool is_file; /* not a pipe or a device */
+    long kept;    /* bytes of the file that stay if a flush fails */
+    bool failed;  /* a write has failed, and that was reported */
 };
 
 /* Whether `path` can be opened; it changes nothing. A pipe must have a reader, and is opened, in place of the one before

@@ -202,27 +202,6 @@ TEST_IN(scratch, a_line_that_cannot_be_written_is_told_at_once) {
     assert_int_equal(close_report(&run), LS_ERR_IO);
 }
 
-/* The lines of earlier reads stay, and no half line behind them. */
-TEST_IN(scratch, a_full_file_ends_with_a_whole_line) {
-    struct rlimit before, limit;
-    struct run run = make_run(NULL, scratch_path("losses"));
-    ls_log_init("test", -1, false);
-    assert_int_equal(open_report(&run), LS_OK);
-    put_step(&run, 0);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    limit = (struct rlimit){.rlim_cur = 5, .rlim_max = before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    for (int step = 1; step < 4; step++) ls_report_step(run.report, &(struct ls_report_line){.step = step, .loss = 1});
-    ls_report_flush(run.report);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0); /* there is room again */
-    scratch_expect_error("losses: File too large for the limit", "will end as failed");
-    put_step(&run, 4);
-    assert_int_equal(close_report(&run), LS_ERR_IO);
-    char *losses = scratch_read_text("losses");
-    assert_string_equal(losses, "1\n");
-    free(losses);
-}
-
 static void expect_no_begin(const char *metrics, const char *why) {
     scratch_write("losses", "kept", 4);
     struct run run = make_run(metrics, scratch_path("losses"));
@@ -278,4 +257,25 @@ TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     put_step(&run, 1);
     scratch_expect_error("pipe: Broken pipe", "will end as failed");
     assert_int_equal(close_report(&run), LS_ERR_IO);
+}
+
+/* The lines of earlier reads stay, and no half line behind them. */
+TEST_IN(scratch, a_full_file_ends_with_a_whole_line) {
+    struct rlimit before, limit;
+    struct run run = make_run(NULL, scratch_path("losses"));
+    ls_log_init("test", -1, false);
+    assert_int_equal(open_report(&run), LS_OK);
+    put_step(&run, 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = 5, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int step = 1; step < 4; step++) ls_report_step(run.report, &(struct ls_report_line){.step = step, .loss = 1});
+    ls_report_flush(run.report);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0); /* there is room again */
+    scratch_expect_error("losses: File too large for the limit", "will end as failed");
+    put_step(&run, 4);
+    assert_int_equal(close_report(&run), LS_ERR_IO);
+    char *losses = scratch_read_text("losses");
+    assert_string_equal(losses, "1\n");
+    free(losses);
 }

@@ -126,11 +126,11 @@ circles() {
 known_dates='
 labs/bench/shared/machine.c     # when a result was measured
 '
+reads_date='CLOCK_REALTIME|[^_a-zA-Z]time\((NULL|0|&)|gettimeofday\(|timespec_get\(|_timed(wait|lock|rdlock|wrlock|join_np)\('
 clocks() {
     { printf '%s\n' "$known_dates" | sed 's/ *#.*//; s/^/known /'
-      git ls-files -coz --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | xargs -0 grep -HnE \
-          'CLOCK_REALTIME|[^_a-zA-Z]time\((NULL|0|&)|gettimeofday\(|timespec_get\(|_timed(wait|lock|rdlock|wrlock|join_np)\(' 2>/dev/null |
-          sed 's#/\*.*##' | grep -E '^(common|kernels|dp_threads|ddp_procs|labs)/[^:]*:[0-9]*: *[^ *].*(CLOCK_REALTIME|time|_get|_timed)'
+      git ls-files -coz --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | xargs -0 grep -HnE "$reads_date" 2>/dev/null |
+          sed 's#/\*.*##' | grep -E '^(common|kernels|dp_threads|ddp_procs|labs)/[^:]*:[0-9]*: *[^ *]' | grep -E "$reads_date"
     } | awk -F: '
         $1 ~ /^known ./ { known[substr($1, 7)] = 1; next }
         $1 in known { found[$1] = 1; next }

@@ -276,7 +276,7 @@ run_pages() {
         case $line in
         =*)
             quoted=$((quoted + 1))
-            sed "$numbers" "$said" | grep -qxF -e "$(printf '%s\n' "${line#=}" | sed "$numbers")" && continue
+            sed "$numbers" "$said" | grep -qxF -e "$(printf '%s\n' "${line#=}" | sed "s|build/|$build/|g; $numbers")" && continue
             echo "$where: the command does not say: ${line#=}; it said:"
             tail -n 5 "$said"
             failed=$((failed + 1))

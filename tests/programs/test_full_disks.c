@@ -16,7 +16,7 @@
 #include "tests/programs/disk.h"
 #include "tests/programs/program.h"
 
-#define FEW "--model mlp:784,32,10 --batch-size 60 --no-evaluate --quiet --steps 1000"
+#define FEW "--model mlp:784,32,10 --batch-size 60 --no-evaluate --quiet --steps 500"
 
 static const struct output {
     const char *option;
@@ -100,7 +100,7 @@ TEST_IN(programs, test_outputs_on_a_full_disk) {
 TEST_IN(programs, test_outputs_beyond_the_limit_on_files) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    limit = (struct rlimit){.rlim_cur = 6000, .rlim_max = before.rlim_max};
+    limit = (struct rlimit){.rlim_cur = 4500, .rlim_max = before.rlim_max};
     prepare(scratch_folder());
     for (size_t i = 0; i < COUNT_OF(outputs); i++) {
         if (strcmp(outputs[i].option, "--summary") == 0) continue;

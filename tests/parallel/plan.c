@@ -162,10 +162,7 @@ static void run_assignment(struct rank *rank) {
     o->status = status;
 }
 
-/* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
- * small run: once here, and the ranks are born with it. Products so small that they start no threads, which a fork
- * would lose; a single row goes another way than a matrix. */
-static void prepare_products(void) {
+void prepare_products(void) {
     enum { SIDE = 16 };
     static float ones[SIDE * SIDE], c[SIDE * SIDE];
     for (int i = 0; i < SIDE * SIDE; i++) ones[i] = 1;

@@ -164,11 +164,20 @@ static void run_assignment(struct rank *rank) {
 
 void prepare_products(void) {
     enum { SIDE = 16 };
+    static const size_t sides[] = {1, 2, SIDE};
     static float ones[SIDE * SIDE], c[SIDE * SIDE];
     for (int i = 0; i < SIDE * SIDE; i++) ones[i] = 1;
-    for (size_t side = 1; side <= SIDE; side += SIDE - 1) {
-        ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){
-            .dtype = LS_FP32, .c_dtype = LS_FP32, .m = side, .n = side, .k = side, .a = ones, .b = ones, .c = c});
+    for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
+        size_t side = sides[s];
+        ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){.dtype = LS_FP32,
+                                                                   .c_dtype = LS_FP32,
+                                                                   .m = side,
+                                                                   .n = side,
+                                                                   .k = side,
+                                                                   .transpose_b = side < SIDE,
+                                                                   .a = ones,
+                                                                   .b = ones,
+                                                                   .c = c});
         if (status == LS_OK && c[0] == (float)side) continue;
         fprintf(stderr, "a product of %zu x %zu fails\n", side, side);
         abort();

@@ -94,7 +94,8 @@ extern const struct plan_mode plan_modes[MODES];
 
 /* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
  * small run: once here, and the processes that are forked afterwards are born with it. Products so small that they start
- * no threads, which a fork would lose; a single row goes another way than a matrix. run_plan and job_plan call it. */
+ * no threads, which a fork would lose; a single row, a few rows times a transposed matrix, and other matrices have code
+ * of their own. run_plan and job_plan call it. */
 void prepare_products(void);
 
 /* The processes that the plan takes, and whether these are ranks of a group. */

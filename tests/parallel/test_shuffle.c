@@ -9,7 +9,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 20, MANY_DEVICES_SEEDS = 4, CONVNET_SEEDS = 1 };
 #else
-enum { SEEDS = 100, MANY_DEVICES_SEEDS = 100, CONVNET_SEEDS = 5 };
+enum { SEEDS = 100, MANY_DEVICES_SEEDS = 30, CONVNET_SEEDS = 5 };
 #endif
 
 /* Orders that are tried until a missing wait must have shown. */

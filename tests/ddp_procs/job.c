@@ -1,7 +1,6 @@
 #include "tests/ddp_procs/job.h"
 
 struct plan job_plan(const char *model, int ranks, size_t batch, size_t samples) {
-    prepare_products();
     struct plan plan = {.mode = MODE_DDP,
                         .devices = ranks,
                         .model = model,

@@ -115,7 +115,7 @@ static void run_rank(struct rank *rank) {
     stage_job_close(rank, &job);
 }
 
-void stages_expect_bits(const struct stage_plan *plan) { run_good_ranks(stage_ranks(plan), run_rank, plan); }
+void stages_expect_bits(const struct stage_plan *plan) { run_training_ranks(stage_ranks(plan), run_rank, plan); }
 
 void stages_expect_reference(struct stage_plan plan) {
     struct outcome *expected = outcomes_run(&plan.plan);

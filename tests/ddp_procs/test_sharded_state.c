@@ -53,7 +53,7 @@ static void close_life(struct rank *rank, struct life *life) {
 
 static void run_on_ranks(const char *model, enum mode mode, int ranks, void (*body)(struct rank *rank)) {
     struct plan plan = make(model, mode, ranks);
-    run_good_ranks(ranks, body, &plan);
+    run_training_ranks(ranks, body, &plan);
 }
 
 /* --- memory and bytes ----------------------------------------------------------------------------------------------- */
@@ -225,7 +225,7 @@ TEST(gradients_that_stay_add_up) {
             struct plan plan = make("mlp:20,16,10", (enum mode)mode, ranks);
             plan.optimizer = ls_optimizer_defaults(LS_SGD);
             plan.optimizer.learning_rate = 0.1;
-            run_good_ranks(ranks, add_up, &plan);
+            run_training_ranks(ranks, add_up, &plan);
         }
 }
 
@@ -270,7 +270,7 @@ TEST(buckets_that_are_written_have_their_own_memory) {
         struct plan plan = make(models[m], MODE_ZERO2, 2);
         if (!models[m]) plan.network = network;
         for (plan.bucket_cap_mb = 1e-6; plan.bucket_cap_mb < 1; plan.bucket_cap_mb *= 10)
-            run_good_ranks(2, look_at_turns, &plan);
+            run_training_ranks(2, look_at_turns, &plan);
     }
     ls_network_destroy(network);
 }

@@ -60,7 +60,7 @@ TEST(a_rank_has_its_slices_and_a_few_units) {
             struct plan plan = make(deep, ranks);
             plan.prefetch = ranks % (DDP_MOST_PREFETCHED + 1);
             plan.precision = half ? LS_BF16 : LS_FP32;
-            run_good_ranks(ranks, count_memory, &plan);
+            run_training_ranks(ranks, count_memory, &plan);
         }
 }
 
@@ -88,7 +88,7 @@ static void read_parts(struct rank *rank) {
 TEST(each_element_is_one_ranks) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         struct plan plan = make(deep, ranks);
-        run_good_ranks(ranks, read_parts, &plan);
+        run_training_ranks(ranks, read_parts, &plan);
     }
 }
 
@@ -136,7 +136,7 @@ static void expect_gathered(size_t blocks, int prefetch, int every, int accumula
         t.plan.prefetch = prefetch;
         t.plan.every = every;
         t.plan.accumulate = accumulate;
-        run_good_ranks(ranks, count_traffic, &t);
+        run_training_ranks(ranks, count_traffic, &t);
     }
 }
 
@@ -170,7 +170,7 @@ TEST(a_unit_that_other_blocks_read_is_gathered_once) {
                 t.plan.accumulate = 1 + (int)more;
                 t.gathered = gathered[prefetch][0].weights * weight + gathered[prefetch][0].biases * bias;
                 t.gathered += more * (gathered[prefetch][1].weights * weight + gathered[prefetch][1].biases * bias);
-                run_good_ranks(ranks, count_traffic, &t);
+                run_training_ranks(ranks, count_traffic, &t);
             }
     ls_network_destroy(network);
 }
@@ -260,7 +260,7 @@ TEST(losses_and_norms_are_fsdps) {
             cJSON_GetObjectItem(cJSON_GetObjectItem(runs, scales ? "he_sgd" : "adam"), scales ? "W4" : "W2");
         read_numbers(expected, "fsdp2_loss", run.losses);
         read_numbers(expected, "grad_norm_ddp", run.norms);
-        run_good_ranks(ranks, run_golden, &run);
+        run_training_ranks(ranks, run_golden, &run);
     }
     cJSON_Delete(golden);
 }
@@ -292,7 +292,7 @@ TEST(a_nan_in_a_slice_names_the_parameter) {
             struct plan plan = make(deep, 3);
             plan.prefetch = prefetch;
             plan.every = every;
-            run_good_ranks(3, lose_a_value, &plan);
+            run_training_ranks(3, lose_a_value, &plan);
         }
 }
 
@@ -313,5 +313,5 @@ static void lose_a_sample(struct rank *rank) {
 
 TEST(a_bad_sample_is_one_ranks) {
     struct plan plan = make(deep, 3);
-    run_good_ranks(3, lose_a_sample, &plan);
+    run_training_ranks(3, lose_a_sample, &plan);
 }

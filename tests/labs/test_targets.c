@@ -233,7 +233,7 @@ TEST_IN(programs, test_lab_builds_what_it_needs) {
     assert_int_equal(programs, 2);
     assert_int_equal(lines, expected);
     assert_int_equal(shown, 0);
-    program_run(&p, "/bin/rm -r %s", scratch_path("for_lab"));
+    program_run(&p, "/bin/rm -r %s", scratch_path("for_lab/obj/ddp_procs"));
     program_run(&p, "/bin/sh %s %s MAKE_TERMOUT=x", scratch_path("lab.sh"), scratch_path(".")); /* as on a terminal */
     if (sscanf(p.out_text, "%d %d %d %d %d", &library, &programs, &lines, &expected, &shown) != 5)
         fail_msg("%s", p.err_text);

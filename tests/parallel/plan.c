@@ -162,7 +162,10 @@ static void run_assignment(struct rank *rank) {
     o->status = status;
 }
 
-void prepare_products(void) {
+/* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
+ * small run: once here, and the ranks are born with it. Products so small that they start no threads, which a fork
+ * would lose; a single row, a few rows times a transposed matrix, and other matrices have code of their own. */
+static void prepare_products(void) {
     enum { SIDE = 16 };
     static const size_t sides[] = {1, 2, SIDE};
     static float ones[SIDE * SIDE], c[SIDE * SIDE];
@@ -184,12 +187,16 @@ void prepare_products(void) {
     }
 }
 
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    prepare_products();
+    run_good_ranks(world_size, body, argument);
+}
+
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
-    prepare_products();
     int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
-    run_good_ranks(ranks, run_assignment, &assignment);
+    run_training_ranks(ranks, run_assignment, &assignment);
 }
 
 double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step) {

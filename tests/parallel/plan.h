@@ -92,11 +92,8 @@ struct plan_mode {
 };
 extern const struct plan_mode plan_modes[MODES];
 
-/* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
- * small run: once here, and the processes that are forked afterwards are born with it. Products so small that they start
- * no threads, which a fork would lose; a single row, a few rows times a transposed matrix, and other matrices have code
- * of their own. run_plan and job_plan call it. */
-void prepare_products(void);
+/* run_good_ranks for ranks that multiply matrices: oneDNN writes its machine code before they are born. */
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument);
 
 /* The processes that the plan takes, and whether these are ranks of a group. */
 int plan_ranks(const struct plan *plan);

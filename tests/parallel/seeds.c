@@ -60,7 +60,7 @@ void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct
     struct assignment assignment = {plan, seeds, drop_wait, outcomes};
     int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct seed_outcomes){.status = LS_ERR_SYSTEM};
-    run_good_ranks(ranks, run_assignment, &assignment);
+    run_training_ranks(ranks, run_assignment, &assignment);
 }
 
 int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,

@@ -161,4 +161,4 @@ static void compare_names(struct rank *rank) {
     ls_device_close(device);
 }
 
-TEST(test_groups_have_one_name_in_all_processes) { run_good_ranks(3, compare_names, NULL); }
+TEST(test_groups_have_one_name_in_all_processes) { run_training_ranks(3, compare_names, NULL); }

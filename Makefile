@@ -120,7 +120,7 @@ say       = $(if $(V),,@$(if $(COUNT_TO),echo built-a-file >&$(COUNT_TO),$(eval 
 end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
-MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
+MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp_procs/launch/ddprun.c \
     $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \

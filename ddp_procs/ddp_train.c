@@ -110,6 +110,8 @@ static ddp_groups_options describe_groups(const struct session *session, const d
                                   .run = session->agreement.run,
                                   .timeout_s = s->train.timeout_s,
                                   .allreduce = named_allreduce(s),
+                                  .flight = s->flight,
+                                  .debug = s->debug_collectives,
                                   .device = session->device,
                                   .backend = (ddp_backend)s->backend,
                                   .gpus = ls_devices_gpus(&session->choice)};

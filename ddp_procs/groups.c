@@ -27,6 +27,8 @@ static ls_comm_options options_of(const ddp_groups_options *o, const char *name,
                              .timeout_s = o->timeout_s,
                              .allreduce = o->allreduce,
                              .bootstrap = o->bootstrap,
+                             .flight = o->flight,
+                             .debug = o->debug,
                              .group = group};
 }
 

@@ -15,6 +15,8 @@ typedef struct ddp_groups_options {
     const char *allreduce; /* NULL: none is named */
     ls_device *device;
     ddp_backend backend;
+    const char *flight; /* ls_comm_options.flight, .debug */
+    bool debug;
     int gpus; /* that this machine's ranks were given between them */
 } ddp_groups_options;
 

@@ -1,7 +1,9 @@
 #include "ddp_procs/settings.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/comm/allreduce.h"
@@ -68,6 +70,11 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
          .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-collectives", .to.flag = &s->debug_collectives,
+         .help = "before each collective operation, send and receive compare what all its ranks call, and for what; slow"},
+        {.kind = LS_OPTION_STRING, .name = "flight", .to.text = &s->flight, .argument = "DIR", .agreement = LS_ALL_OR_NONE,
+         .help = "when a rank is lost or ranks disagree, write the last operations of all ranks to DIR, for build/flight",
+         .empty = "the environment's LS_FLIGHT, or nowhere"},
     };
     _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -239,8 +246,15 @@ static ls_status check_tensor(const ddp_settings *s) {
     return other ? ls_fail(LS_ERR_USAGE, "--tensor does not go with %s", other) : LS_OK;
 }
 
+/* It is needed when something else has failed already. */
+static ls_status check_flight(const ddp_settings *s) {
+    if (!s->flight || access(s->flight, W_OK | X_OK) == 0) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--flight %s: %s; give a folder that can be written", s->flight, strerror(errno));
+}
+
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
+    if (status == LS_OK) status = check_flight(s);
     if (status == LS_OK) status = check_tensor(s);
     if (status == LS_OK) status = check_shards(s);
     if (status == LS_OK) status = check_pipeline(s);

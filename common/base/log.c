@@ -54,6 +54,8 @@ static int inherited_file(const char *number_variable, const char *inode_variabl
     return is_it ? fd : -1;
 }
 
+const char *ls_log_program(void) { return identity.program; }
+
 void ls_log_init(const char *program, int rank, bool quiet) {
     const char *slash = strrchr(program, '/');
     fill_standard_descriptors();
@@ -76,11 +78,16 @@ static void write_all(int fd, const char *text, size_t nbytes) {
     }
 }
 
+/* "ddp_train[rank 2]" */
+static void begin_line(char *text, size_t capacity) {
+    int length = snprintf(text, capacity, "%s", identity.program);
+    if (identity.rank >= 0) snprintf(text + length, capacity - (size_t)length, "[rank %d]", identity.rank);
+}
+
 static void emit(const char *kind, const char *message) {
-    char line[2048];
-    char rank[32] = "";
-    if (identity.rank >= 0) snprintf(rank, sizeof rank, "[rank %d]", identity.rank);
-    int length = snprintf(line, sizeof line, "%s%s: %s%s\n", identity.program, rank, kind, message);
+    char line[2048], head[300];
+    begin_line(head, sizeof head);
+    int length = snprintf(line, sizeof line, "%s: %s%s\n", head, kind, message);
     size_t nbytes = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
     line[nbytes - 1] = '\n'; /* also where the message was cut */
     write_all(STDERR_FILENO, line, nbytes);
@@ -112,6 +119,19 @@ int ls_report_error(const char *format, ...) {
         write_all(identity.cause_fd, line, (size_t)length);
     }
     return 0;
+}
+
+void ls_report_lines(const char *lines) {
+    char text[16384];
+    size_t used = 0;
+    for (const char *line = lines; *line && used < sizeof text;) {
+        int nbytes = (int)strcspn(line, "\n");
+        char head[300];
+        begin_line(head, sizeof head);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s: %.*s\n", head, nbytes, line);
+        line += nbytes + (line[nbytes] == '\n');
+    }
+    write_all(STDERR_FILENO, text, used < sizeof text ? used : sizeof text - 1);
 }
 
 void ls_warn(const char *format, ...) {

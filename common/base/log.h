@@ -39,6 +39,13 @@ static inline ls_status ls_status_after(ls_status status, int reported) {
 
 void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 
+/* Lines that explain an error which has just been reported, each with its end. They are written together, by every
+ * process, whatever --quiet and ls_log_capture say; each begins as the error's line does. */
+void ls_report_lines(const char *lines);
+
+/* The name that ls_log_init was given, without its folder. */
+const char *ls_log_program(void);
+
 /* A remark that --quiet drops. */
 void ls_note(const char *format, ...) LS_PRINTF(1, 2);
 

@@ -54,6 +54,11 @@ typedef struct ls_comm_options {
      * breaks both, and messages call rank r the job's rank first + r x stride (a stride of 0 is 1). NULL: this is all of the job */
     const ls_comm *job;
     int first, stride;
+    /* Flight records (flight.h), of a group that is no part of a job: a folder, into which a rank that breaks the group
+     * writes one; it must live as long as the group. NULL: the environment's LS_FLIGHT, or nowhere */
+    const char *flight;
+    bool debug;      /* wait before each operation until all its ranks have called it, and compare; slow */
+    bool unrecorded; /* for measurements: no flight record */
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -153,6 +158,11 @@ ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, 
 /* This rank no longer uses its part; the others may go on with theirs. Not collective. The device is no longer charged;
  * host memory stays the group's until the group is destroyed. Close devices after this, or after the group. */
 void ls_comm_release_shared(ls_comm *comm, void *memory);
+
+/* What the next operation that this thread enqueues on the group is for, in flight records and, under options.debug, in
+ * comparisons: "bucket", 3. The text stays valid until then; what does not fit into LS_FLIGHT_LABEL is cut off. A number
+ * below 0 is none. */
+void ls_comm_label(ls_comm *comm, const char *text, int number);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
 

@@ -46,6 +46,7 @@ typedef struct ls_operation {
     ls_announcement what;
     const void *send;
     void *receive;
+    uint64_t number; /* in the rank's flight record */
 } ls_operation;
 
 /* A way for the memory of a GPU. Every slot is required. */
@@ -73,6 +74,12 @@ struct ls_comm {
     ls_segment *segment;   /* likewise */
     ls_broken *broken;     /* in it, or in the job's group; likewise */
     ls_arrival *arrivals;  /* of all ranks; likewise */
+    ls_flight_ring *flight; /* of all ranks of the job, in its group's memory; NULL: nothing is recorded */
+    int flight_ranks;
+    bool unrecorded, owns_flight; /* as options say; the rings are in this group's memory */
+    bool debug;                   /* compares each operation before it runs */
+    const char *flight_folder;    /* where records are written; NULL: nowhere */
+    char name[LS_FLIGHT_NAME];
     size_t control_nbytes; /* of the control area */
     int fd;                /* shm: the file */
     uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
@@ -86,10 +93,13 @@ struct ls_comm {
     /* the thread that enqueues */
     uint64_t collectives; /* operations of all ranks enqueued: their sequence number */
     uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
+    const char *label; /* of the next operation; NULL: none */
+    int label_number;
     ls_region *regions;
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
-        uint64_t step, meeting; /* the last step, and the last one that began an operation */
+        uint64_t step, meeting;      /* the last step, and the last one that began an operation */
+        const struct ls_wait *patrol; /* the wait whose patrol asks why, or NULL */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
@@ -136,8 +146,28 @@ const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY
 /* ls_ranks_text of the group's ranks whose entry is true, by their names: the job's ranks. */
 const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm);
 
-/* "all_reduce"; it lives for ever. */
-const char *ls_operation_name(int32_t kind);
+/* --- the flight record (flight.c; flight_take.c) ---------------------------------------------------------------------- */
+
+/* Once a rank has the group's memory, and before it goes. */
+void ls_flight_join(ls_comm *comm);
+void ls_flight_leave(ls_comm *comm);
+
+/* Records an operation that is about to be enqueued; returns its number, 0 if nothing is recorded. The others say what
+ * has become of it, on the thread that runs it; of number 0 they record nothing. */
+uint64_t ls_flight_enqueue(ls_comm *comm, const ls_announcement *what);
+void ls_flight_start(const ls_comm *comm, uint64_t number);
+void ls_flight_end(const ls_comm *comm, uint64_t number);
+void ls_flight_capture(const ls_comm *comm, uint64_t number);
+
+/* False: it is empty, or being written. The root is the group's rank, out->group is not filled. */
+bool ls_flight_read_entry(const ls_flight_entry *entry, ls_flight_operation *out, uint64_t *group);
+
+/* Copies the rings of all ranks. late[r]: rank r of the group is what the wait lacks. NULL, without a report: there is
+ * nothing to tell, or no memory. */
+ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const char *reason, const bool *late);
+
+/* Prints the table, writes the file if one is asked for, and frees the record. NULL is a no-op. */
+void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
 /* --- ways for GPU memory --------------------------------------------------------------------------------------------- */
 

@@ -30,10 +30,12 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-#define LS_PATROL_US 5e4
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
 #define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
 #define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
+
+/* The ranks that the wait at `what` lacks, if one is on patrol. */
+static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late);
 
 /* --- the broken group --------------------------------------------------------------------------------------------- */
 
@@ -42,8 +44,9 @@ static void remember(ls_comm *comm, ls_status status) {
     atomic_compare_exchange_strong(&comm->failure, &intact, (int)status);
 }
 
-/* False: somebody has told them before. */
-static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
+/* False: somebody has told them before. Else *record, if it is asked for, shows where all ranks were. */
+static bool tell_peers(ls_comm *comm, ls_status status, const char *reason, const bool *late,
+                       ls_flight_record **record) {
     if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
@@ -56,6 +59,7 @@ static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
     comm->broken->status = (int32_t)status;
     comm->broken->rank = ls_job_rank(comm, comm->rank);
     snprintf(comm->broken->reason, sizeof comm->broken->reason, "%s", reason);
+    if (record) *record = ls_flight_take(comm, status, reason, late);
     atomic_store(&comm->broken->state, LS_BROKEN);
     return true;
 }
@@ -85,6 +89,8 @@ static bool is_known_reason(const ls_comm *comm, const char *reason) {
 
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...) {
     char reason[LS_REASON_CAPACITY] = "";
+    bool late[LS_COMM_MAX_RANKS];
+    ls_flight_record *record = NULL;
     int used = 0;
     va_list arguments;
     if (what) {
@@ -94,14 +100,18 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     va_start(arguments, format);
     if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
     va_end(arguments);
-    if (!tell_peers(comm, status, reason) && !is_known_reason(comm, reason)) return report_broken(comm, what);
+    find_late(comm, what, late);
+    if (!tell_peers(comm, status, reason, late, &record) && !is_known_reason(comm, reason))
+        return report_broken(comm, what);
     remember(comm, status);
     atomic_store(&comm->has_reported, true);
-    return ls_fail(status, "%s", reason);
+    ls_report_error("%s", reason);
+    ls_flight_tell(comm, record);
+    return status;
 }
 
 bool ls_comm_abort(ls_comm *comm, const char *reason) {
-    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
+    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given", NULL, NULL);
     remember(comm, LS_ERR_PEER);
     return first;
 }
@@ -214,6 +224,13 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
     memcpy(missing, culprit, sizeof culprit);
 }
 
+static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late) {
+    bool host_call = what && what->kind > LS_OPERATION_BARRIER;
+    const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
+    memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
+    if (wait && find_missing(comm, wait, late) > 0) find_culprits(comm, late);
+}
+
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 /* A wait while it lasts. */
@@ -266,7 +283,9 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
         if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
         if (until_us <= 0) until_us = ls_now_us() - interval_us + left_us;
+        comm->channel[wait->channel].patrol = wait;
         ls_status status = patrol(comm, wait, until_us);
+        comm->channel[wait->channel].patrol = NULL;
         if (status != LS_OK) return status;
         left_us = until_us - ls_now_us();
         patience = (ls_patience){0};
@@ -318,9 +337,12 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
     uint64_t meeting = comm->channel[channel].meeting = comm->channel[channel].step + 1;
+    uint64_t host_call = channel == LS_CHANNEL_HOST ? ls_flight_enqueue(comm, what) : 0;
     ls_segment_arrival(comm, channel, comm->rank, meeting)->announced = *what;
+    ls_flight_start(comm, host_call);
     ls_status status = ls_comm_gate(comm, channel, what);
     if (status != LS_OK) return status;
+    ls_flight_end(comm, host_call);
     const ls_announcement *first = ls_comm_announced(comm, channel, 0);
     for (int r = 1; r < comm->world_size; r++) {
         const ls_announcement *other = ls_comm_announced(comm, channel, r);

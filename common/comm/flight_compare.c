@@ -1,0 +1,146 @@
+/* flight_compare — the first difference between the ranks of a group, from their flight records.
+ *   idea  : operations of all ranks are numbered alike, so the first number under which two ranks have different
+ *           operations is where their ways part: what differs later follows from that. The majority is taken to be right
+ *   order : collectives before messages; numbers ascending; of as many ranks on either side the lowest rank is right
+ *   fails : a ring reaches 64 operations back. A difference before that is not found, but what follows from it is */
+#include <string.h>
+
+#include "common/comm/flight.h"
+
+static bool is_message(ls_operation_kind kind) {
+    return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV || kind == LS_OPERATION_SEND_RECV;
+}
+
+static bool is_collective(const ls_flight_operation *o) {
+    return o->kind <= LS_OPERATION_BARRIER && !is_message(o->kind);
+}
+
+bool ls_flight_is_same(const ls_flight_operation *a, const ls_flight_operation *b) {
+    return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->label_number == b->label_number && strcmp(a->label, b->label) == 0;
+}
+
+/* --- one rank ------------------------------------------------------------------------------------------------------- */
+
+const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int rank) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    return r->count > 0 ? &r->operations[r->count - 1] : NULL;
+}
+
+static bool is_over(const ls_flight_rank *r, int i) {
+    for (int later = i; later < r->count; later++)
+        if (r->operations[later].group == r->operations[i].group && r->operations[later].state == LS_FLIGHT_DONE)
+            return true;
+    return r->operations[i].state == LS_FLIGHT_CAPTURED;
+}
+
+const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int rank) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    const ls_flight_operation *enqueued = NULL;
+    for (int i = 0; i < r->count; i++) {
+        const ls_flight_operation *o = &r->operations[i];
+        if (is_over(r, i)) continue;
+        if (o->state == LS_FLIGHT_STARTED) return o;
+        if (!enqueued) enqueued = o;
+    }
+    return enqueued;
+}
+
+/* --- collectives ---------------------------------------------------------------------------------------------------- */
+
+static const ls_flight_operation *find_collective(const ls_flight_rank *r, int group, uint64_t sequence) {
+    for (int i = 0; i < r->count; i++) {
+        const ls_flight_operation *o = &r->operations[i];
+        if (o->group == group && is_collective(o) && o->sequence == sequence) return o;
+    }
+    return NULL;
+}
+
+/* How many ranks have an operation like `o` under its number. */
+static int count_like(const ls_flight_record *record, const ls_flight_operation *o) {
+    int count = 0;
+    for (int r = 0; r < record->world_size; r++) {
+        const ls_flight_operation *other = find_collective(&record->ranks[r], o->group, o->sequence);
+        count += other && ls_flight_is_same(o, other);
+    }
+    return count;
+}
+
+static bool compare_number(const ls_flight_record *record, int group, uint64_t sequence, ls_flight_difference *out) {
+    const ls_flight_operation *expected = NULL, *found = NULL;
+    int most = 0;
+    for (int r = 0; r < record->world_size; r++) {
+        const ls_flight_operation *o = find_collective(&record->ranks[r], group, sequence);
+        int count = o ? count_like(record, o) : 0;
+        if (count > most) expected = o;
+        if (count > most) most = count;
+    }
+    for (int r = 0; r < record->world_size && expected; r++) {
+        const ls_flight_operation *o = find_collective(&record->ranks[r], group, sequence);
+        if (o && !found && !ls_flight_is_same(o, expected)) found = o;
+        out->odd[r] = o && found && ls_flight_is_same(o, found);
+    }
+    if (!found) return false;
+    out->kind = LS_FLIGHT_DIFFERS;
+    out->expected = expected;
+    out->found = found;
+    return true;
+}
+
+/* --- messages ------------------------------------------------------------------------------------------------------- */
+
+/* The peer's end of a message that this rank sends or receives; of send_recv what it sends. */
+static const ls_flight_operation *find_peer(const ls_flight_record *record, int rank, const ls_flight_operation *o) {
+    const ls_flight_rank *peer = &record->ranks[o->root];
+    for (int i = 0; i < peer->count; i++) {
+        const ls_flight_operation *p = &peer->operations[i];
+        if (p->group != o->group || !is_message(p->kind) || p->root != rank) continue;
+        if (o->kind == LS_OPERATION_RECV ? p->kind != LS_OPERATION_RECV && p->sequence == o->received
+                                         : p->kind != LS_OPERATION_SEND && p->received == o->sequence)
+            return p;
+    }
+    return NULL;
+}
+
+/* A message that is on its way and has no other end, or one of another count or type. */
+static bool compare_message(const ls_flight_record *record, int rank, const ls_flight_operation *o,
+                            ls_flight_difference *out) {
+    if (!is_message(o->kind) || o->root < 0 || o->root >= record->world_size) return false;
+    const ls_flight_operation *peer = find_peer(record, rank, o);
+    bool fits = peer && peer->count == o->count && peer->dtype == o->dtype &&
+                (peer->kind == LS_OPERATION_SEND_RECV) == (o->kind == LS_OPERATION_SEND_RECV);
+    if (fits || (!peer && o->state == LS_FLIGHT_DONE)) return false;
+    out->kind = peer ? LS_FLIGHT_DIFFERS : LS_FLIGHT_UNMATCHED;
+    out->expected = o;
+    out->found = peer;
+    out->odd[o->root] = true;
+    return true;
+}
+
+/* The next number of a collective of the group, above `above`; false: there is none. */
+static bool find_next(const ls_flight_record *record, int group, uint64_t above, uint64_t *next) {
+    bool any = false;
+    for (int r = 0; r < record->world_size; r++) {
+        for (int i = 0; i < record->ranks[r].count; i++) {
+            const ls_flight_operation *o = &record->ranks[r].operations[i];
+            if (o->group != group || !is_collective(o) || o->sequence <= above) continue;
+            if (!any || o->sequence < *next) *next = o->sequence;
+            any = true;
+        }
+    }
+    return any;
+}
+
+ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, int group) {
+    ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = group};
+    uint64_t sequence = 0;
+    while (find_next(record, group, sequence, &sequence))
+        if (compare_number(record, group, sequence, &out)) return out;
+    for (int r = 0; r < record->world_size; r++) {
+        for (int i = 0; i < record->ranks[r].count; i++) {
+            const ls_flight_operation *o = &record->ranks[r].operations[i];
+            if (o->group == group && compare_message(record, r, o, &out)) return out;
+        }
+    }
+    return out;
+}

@@ -1,0 +1,218 @@
+/* flight_table — a record as text: first where the ranks' ways parted, then where each of them is.
+ *
+ *     rank 2 is at #118 broadcast of bn1, the others at #118 all_reduce of bucket 3
+ *       ranks 0, 1, 3   wait in  #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s
+ *       rank 2          waits in #118 broadcast of bn1 from rank 0 (64 fp32), 5.0 s */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/comm/comm_internal.h"
+#include "common/comm/flight.h"
+#include "common/comm/reduce_kernels.h"
+
+enum { ROWS = 16 }; /* of ranks in the same place; a screen */
+
+/* Text that ends where its room does. */
+struct text {
+    char *at;
+    size_t left;
+};
+
+static void put(struct text *text, const char *format, ...) LS_PRINTF(2, 3);
+static void put(struct text *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text->at, text->left, format, arguments);
+    va_end(arguments);
+    size_t used = length < 0 ? 0 : (size_t)length < text->left ? (size_t)length : text->left - 1;
+    text->at += used;
+    text->left -= used;
+}
+
+/* --- an operation --------------------------------------------------------------------------------------------------- */
+
+const char *ls_flight_label_text(char *text, size_t capacity, const char *before, const ls_flight_operation *o) {
+    struct text t = {text, capacity};
+    text[0] = '\0';
+    if (o->label[0]) put(&t, "%s%s", before, o->label);
+    if (o->label[0] && o->label_number >= 0) put(&t, " %d", o->label_number);
+    return text;
+}
+
+const char *ls_flight_operation_text(char text[LS_FLIGHT_TEXT], const ls_flight_operation *o) {
+    struct text t = {text, LS_FLIGHT_TEXT};
+    char label[LS_FLIGHT_LABEL + 32];
+    const char *preposition = ls_operation_preposition((int32_t)o->kind);
+    uint64_t sequence = o->kind == LS_OPERATION_RECV ? o->received : o->sequence;
+    if (o->kind <= LS_OPERATION_BARRIER) put(&t, "#%" PRIu64 " ", sequence);
+    put(&t, "%s%s", ls_operation_name((int32_t)o->kind), ls_flight_label_text(label, sizeof label, " of ", o));
+    if (preposition && o->root >= 0) put(&t, " %s rank %d", preposition, o->root);
+    return text;
+}
+
+/* " (203536 fp32, sum)", " (4096 bytes)" */
+static void put_shape(struct text *text, const ls_flight_operation *o) {
+    bool reduces = o->kind == LS_OPERATION_ALL_REDUCE || o->kind == LS_OPERATION_REDUCE ||
+                   o->kind == LS_OPERATION_REDUCE_SCATTER;
+    if (o->kind == LS_OPERATION_ALLOC) put(text, " (%" PRIu64 " bytes)", o->count);
+    if (o->kind >= LS_OPERATION_BARRIER) return;
+    put(text, " (%" PRIu64 " %s%s%s)", o->count, ls_dtype_name((ls_dtype)o->dtype), reduces ? ", " : "",
+        reduces ? ls_reduce_op_name((ls_reduce_op)o->op) : "");
+}
+
+static void put_operation(struct text *text, const ls_flight_record *record, const ls_flight_operation *o) {
+    char name[LS_FLIGHT_TEXT];
+    put(text, "%s", ls_flight_operation_text(name, o));
+    put_shape(text, o);
+    if (record->group_count > 1) put(text, " in %s", record->groups[o->group].name);
+}
+
+/* --- ranks ---------------------------------------------------------------------------------------------------------- */
+
+/* "rank 3", "ranks 0-2, 5"; of the world's ranks. */
+static void put_ranks(struct text *text, const ls_flight_record *record, const bool *chosen) {
+    int count = 0;
+    for (int r = 0; r < record->world_size; r++) count += chosen[r];
+    put(text, count == 1 ? "rank" : "ranks");
+    const char *separator = " ";
+    for (int r = 0; r < record->world_size; r++) {
+        int first = r;
+        if (!chosen[r]) continue;
+        while (r + 1 < record->world_size && chosen[r + 1]) r++;
+        put(text, r > first + 1 ? "%s%d-%d" : r > first ? "%s%d, %d" : "%s%d", separator, first, r);
+        separator = ", ";
+    }
+}
+
+/* Where a rank is. */
+struct place {
+    const char *where;                    /* "waits in" */
+    const ls_flight_operation *operation; /* NULL: it has none */
+    int64_t since_ms;
+};
+
+static struct place place_of(const ls_flight_record *record, int rank) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
+    struct place place = {.operation = o};
+    if (o)
+        place.since_ms = o->state == LS_FLIGHT_DONE      ? o->done_ms
+                         : o->state == LS_FLIGHT_STARTED ? o->started_ms
+                                                         : o->enqueued_ms;
+    place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
+                  : r->presence == LS_FLIGHT_DIED ? (in ? "died in" : o ? "died after" : "died")
+                  : r->presence == LS_FLIGHT_LEFT ? (o ? "left after" : "left")
+                  : in && r->late                 ? "is late in"
+                  : in && in->state == LS_FLIGHT_ENQUEUED ? "has enqueued"
+                  : in                                    ? "is in"
+                  : o                                     ? "is after"
+                                                          : "has no operation";
+    return place;
+}
+
+static bool is_same_place(const struct place *a, const struct place *b) {
+    if (strcmp(a->where, b->where) != 0 || !a->operation != !b->operation) return false;
+    return !a->operation || (a->operation->group == b->operation->group && a->operation->sequence == b->operation->sequence &&
+                             ls_flight_is_same(a->operation, b->operation));
+}
+
+/* A line for all ranks that are where `rank` is; they are marked as shown. */
+static void put_row(struct text *text, const ls_flight_record *record, int rank, bool *shown) {
+    struct place place = place_of(record, rank);
+    bool together[LS_COMM_MAX_RANKS] = {false};
+    for (int r = rank; r < record->world_size; r++) {
+        struct place other = place_of(record, r);
+        together[r] = !shown[r] && is_same_place(&place, &other);
+        shown[r] = shown[r] || together[r];
+        if (together[r] && other.since_ms < place.since_ms) place.since_ms = other.since_ms;
+    }
+    char ranks[LS_FLIGHT_TEXT] = "";
+    put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
+    put(text, "  %-14s  %s", ranks, place.where);
+    if (place.operation) {
+        put(text, " ");
+        put_operation(text, record, place.operation);
+        put(text, ", %.1f s", (double)(record->taken_ms - place.since_ms) * 1e-3);
+    }
+    put(text, "\n");
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------ */
+
+static void put_others(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
+    const ls_flight_group *group = &record->groups[d->group];
+    int odd = 0;
+    for (int r = 0; r < record->world_size; r++) odd += d->odd[r];
+    if (group->size > odd + 1) {
+        put(text, "the others");
+        return;
+    }
+    for (int r = 0; r < group->size; r++) {
+        int rank = group->first + r * group->stride;
+        if (rank < record->world_size && !d->odd[rank]) put(text, "rank %d", rank);
+    }
+}
+
+static void put_difference(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
+    char expected[LS_FLIGHT_TEXT], found[LS_FLIGHT_TEXT];
+    put_ranks(text, record, d->odd);
+    if (d->kind == LS_FLIGHT_UNMATCHED) {
+        put(text, " has nothing that meets %s", ls_flight_operation_text(expected, d->expected));
+        put_shape(text, d->expected);
+        put(text, "\n");
+        return;
+    }
+    ls_flight_operation_text(expected, d->expected);
+    bool shapes = strcmp(expected, ls_flight_operation_text(found, d->found)) == 0;
+    put(text, " %s at %s", "is", found);
+    if (shapes) put_shape(text, d->found);
+    put(text, ", ");
+    put_others(text, record, d);
+    put(text, " at %s", expected);
+    if (shapes) put_shape(text, d->expected);
+    put(text, "\n");
+}
+
+const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *record) {
+    struct text t = {text, LS_FLIGHT_TABLE};
+    bool shown[LS_COMM_MAX_RANKS] = {false};
+    text[0] = '\0';
+    for (int i = 0; i < record->group_count; i++) {
+        ls_flight_difference d = ls_flight_find_difference(record, (record->group + i) % record->group_count);
+        if (d.kind == LS_FLIGHT_SAME) continue;
+        put_difference(&t, record, &d);
+        break;
+    }
+    int rows = 0;
+    for (int r = 0; r < record->world_size; r++) {
+        if (shown[r]) continue;
+        if (++rows > ROWS) {
+            put(&t, "  and other ranks elsewhere: build/flight --ranks shows all\n");
+            break;
+        }
+        put_row(&t, record, r, shown);
+    }
+    return text;
+}
+
+const char *ls_flight_history(char text[LS_FLIGHT_KEPT * LS_FLIGHT_TEXT], const ls_flight_record *record, int rank,
+                              int count) {
+    static const char *const states[] = {
+#define ROW(name, text) text,
+        LS_FLIGHT_STATE_MAP(ROW)
+#undef ROW
+    };
+    struct text t = {text, (size_t)LS_FLIGHT_KEPT * LS_FLIGHT_TEXT};
+    const ls_flight_rank *r = &record->ranks[rank];
+    text[0] = '\0';
+    for (int i = r->count > count ? r->count - count : 0; i < r->count; i++) {
+        const ls_flight_operation *o = &r->operations[i];
+        put(&t, "  %8.3f s  %-8s  ", (double)(o->enqueued_ms - record->taken_ms) * 1e-3, states[o->state]);
+        put_operation(&t, record, o);
+        put(&t, "\n");
+    }
+    return text;
+}

@@ -9,7 +9,7 @@
 #include "common/comm/flight.h"
 
 static void show_history(const ls_flight_record *record, int count) {
-    char text[LS_FLIGHT_KEPT * LS_FLIGHT_TEXT];
+    char text[LS_FLIGHT_HISTORY];
     for (int r = 0; count > 0 && r < record->world_size; r++)
         printf("rank %d, the last of its operations, by when it called them:\n%s", r,
                ls_flight_history(text, record, r, count));

@@ -97,6 +97,7 @@ static void bring(const ddp_stage *s, int block, int i) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool own = is_own(s, block);
     float *values = own ? s->values + own_offset(s, block) : s->brought[i];
+    ls_comm_label(s->beside, "parameters of block", block);
     ls_device_fail(all->device, ls_comm_broadcast(s->beside, ls_device_stream(all->device, LS_STREAM_COMPUTE), values,
                                                   block_floats(all, block), LS_FP32, ddp_stage_of(&s->cut, block)));
     if (!own) ls_parameters_place_block(all, block, values, s->brought_half[i]);
@@ -134,6 +135,7 @@ static void leave(void *context, int block, bool backward) {
 static ls_status share_buffer(const ddp_stage *s, ls_parameters *all, size_t buffer, int owner) {
     ls_stream *compute = ls_device_stream(all->device, LS_STREAM_COMPUTE);
     const struct ls_tensor *tensor = &all->tensors[all->count + buffer];
+    ls_comm_label(s->beside, tensor->name, -1);
     ls_status status = ls_comm_broadcast(s->beside, compute, tensor->data, tensor->count, LS_FP32, owner);
     int64_t *tracked = &all->batches_tracked[buffer];
     if (status == LS_OK) status = ls_comm_broadcast(s->beside, compute, tracked, 1, LS_INT64, owner);

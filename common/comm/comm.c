@@ -85,11 +85,11 @@ static ls_status run_alone(const ls_operation *operation) {
 static ls_status run_operation(const void *arguments) {
     const ls_operation *operation = arguments;
     ls_comm *comm = operation->comm;
-    ls_flight_start(comm, operation->number);
+    ls_flight_start(operation->mark, &operation->what);
     ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
     if (status != LS_OK) return status;
     ls_comm_count_operation(comm);
-    ls_flight_end(comm, operation->number);
+    ls_flight_end(operation->mark, &operation->what);
     return LS_OK;
 }
 
@@ -197,9 +197,9 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     } else {
         what->sequence = ++comm->collectives;
     }
-    operation->number = ls_flight_enqueue(comm, what);
+    operation->mark = ls_flight_enqueue(comm, what);
     ls_comm_label(comm, NULL, -1);
-    if (comm->debug && operation->number > 0) status = ls_comm_compare_before(comm, what);
+    if (comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
     return status == LS_OK ? launch(operation, stream) : status;
 }
 

@@ -3,12 +3,11 @@
  *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
  *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
  *   debug : --debug-collectives waits at each operation until all ranks have enqueued it, and compares before it runs
- *   cost  : about fifteen stores into lines that no other rank reads as long as all goes well, and three reads of the
- *           coarse clock, each a few nanoseconds; no lock, no allocation, no system call. bench_comm --flight-cost
- *           measures it
+ *   cost  : a dozen stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
+ *           no lock, no allocation, no system call. bench_comm --flight-cost measures it
  *   order : an entry's number is 0 while it is written, and a reader that finds another number afterwards than before
- *           does not use what it read. The groups of a job write one ring per rank, perhaps in several threads: each
- *           takes an entry of its own. A rank that is further ahead than its ring reaches back is not compared
+ *           does not use what it read. Operations of all groups are numbered together, so that their order shows. A
+ *           rank that is further ahead than its ring reaches back is not compared
  *   fails : an operation that fails is never marked as done. Of launches of a graph nothing is known */
 #define _GNU_SOURCE
 #include <string.h>
@@ -19,36 +18,35 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-enum { TIME_BITS = 40, POLL_NS = 20000 };
-_Static_assert(LS_OPERATION_COUNT < 256 && LS_COMM_MAX_RANKS < 255, "a kind and a root fit into a byte each");
+enum { POLL_NS = 20000 };
+_Static_assert(LS_OPERATION_COUNT < LS_FLIGHT_HAS_LABEL && LS_COMM_MAX_RANKS < 255, "a kind and a root fit into a byte");
 
 /* Words that the owner writes in this order, and others read in this order. */
 static void put(_Atomic uint64_t *word, uint64_t value) { atomic_store_explicit(word, value, memory_order_release); }
 static uint64_t get(const _Atomic uint64_t *word) { return atomic_load_explicit(word, memory_order_acquire); }
 
-static ls_flight_ring *ring_of(const ls_comm *comm, int rank) { return &comm->flight[ls_job_rank(comm, rank)]; }
+static ls_flight_log *log_of(const ls_comm *comm, int rank) { return &comm->flight[ls_job_rank(comm, rank)]; }
 
 /* --- writing -------------------------------------------------------------------------------------------------------- */
 
 void ls_flight_join(ls_comm *comm) {
     if (!comm->flight) return;
-    ls_flight_ring *ring = ring_of(comm, comm->rank);
-    int32_t count = atomic_load(&ring->group_count);
-    atomic_store(&ring->pid, (int32_t)getpid());
+    ls_flight_log *log = log_of(comm, comm->rank);
+    int32_t count = atomic_load(&log->ring_count);
+    atomic_store(&log->pid, (int32_t)getpid());
     if (count == LS_FLIGHT_GROUPS) return;
-    ring->groups[count].hash = comm->name_hash;
-    ring->groups[count].group = (ls_flight_group){.first = comm->first, .stride = comm->stride, .size = comm->world_size};
-    memcpy(ring->groups[count].group.name, comm->name, sizeof comm->name);
-    atomic_store(&ring->group_count, count + 1);
+    comm->ring = &log->rings[count];
+    comm->ring->hash = comm->name_hash;
+    comm->ring->group = (ls_flight_group){.first = comm->first, .stride = comm->stride, .size = comm->world_size};
+    memcpy(comm->ring->group.name, comm->name, sizeof comm->name);
+    atomic_store(&log->ring_count, count + 1);
 }
 
 void ls_flight_leave(ls_comm *comm) {
-    if (comm->flight && comm->owns_flight) atomic_store(&ring_of(comm, comm->rank)->left, 1);
+    if (comm->flight && comm->owns_flight) atomic_store(&log_of(comm, comm->rank)->left, 1);
 }
 
-static uint64_t stamp_of(uint64_t number) { return number << TIME_BITS | (uint64_t)ls_coarse_now_ms(); }
-
-static void count_enqueued(const ls_comm *comm, const ls_announcement *what) {
+static void count_recorded(const ls_comm *comm, const ls_announcement *what) {
     ls_rank_slot *slot = &comm->segment->slot[comm->rank];
     if (!ls_is_point_to_point(what)) {
         put(&slot->collectives, what->sequence);
@@ -58,63 +56,65 @@ static void count_enqueued(const ls_comm *comm, const ls_announcement *what) {
     if (what->kind != LS_OPERATION_SEND) put(&slot->receives[what->root], what->offset);
 }
 
-static void put_label(ls_flight_entry *entry, const char *label) {
+static void put_label(_Atomic uint64_t *label, const char *text) {
     uint64_t words[LS_FLIGHT_LABEL / sizeof(uint64_t)] = {0};
-    if (label) (void)memccpy(words, label, '\0', LS_FLIGHT_LABEL - 1);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) put(&entry->label[i], words[i]);
+    (void)memccpy(words, text, '\0', LS_FLIGHT_LABEL - 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) put(&label[i], words[i]);
 }
 
-uint64_t ls_flight_enqueue(ls_comm *comm, const ls_announcement *what) {
-    if (!comm->flight) return 0;
-    ls_flight_ring *ring = ring_of(comm, comm->rank);
-    uint64_t number = atomic_fetch_add_explicit(&ring->enqueued, 1, memory_order_relaxed) + 1;
-    ls_flight_entry *entry = &ring->entries[number % LS_FLIGHT_KEPT];
-    put(&entry->number, 0);
-    put(&entry->stamp[LS_STAMP_ENQUEUED], stamp_of(number));
-    put(&entry->sequence, what->sequence);
-    put(&entry->received, ls_is_point_to_point(what) ? what->offset : 0);
-    put(&entry->count, what->count);
-    put(&entry->kinds, (uint64_t)what->kind | (uint64_t)what->dtype << 8 | (uint64_t)what->op << 16 |
-                           (uint64_t)(what->root + 1) << 24 | (uint64_t)(uint32_t)comm->label_number << 32);
-    put(&entry->group, comm->name_hash);
-    put_label(entry, comm->label);
-    put(&entry->number, number);
-    if (what->kind <= LS_OPERATION_BARRIER) count_enqueued(comm, what);
+/* Two threads that enqueue on two groups at once may get the same one. A locked instruction would wait for all stores
+ * before it. */
+static uint64_t next_number(ls_flight_log *log) {
+    uint64_t number = atomic_load_explicit(&log->enqueued, memory_order_relaxed) + 1;
+    atomic_store_explicit(&log->enqueued, number, memory_order_relaxed);
     return number;
 }
 
-static void mark(const ls_comm *comm, uint64_t number, enum ls_flight_stamp which, uint64_t stamp) {
-    if (number > 0) put(&ring_of(comm, comm->rank)->entries[number % LS_FLIGHT_KEPT].stamp[which], stamp);
-}
-
-void ls_flight_start(const ls_comm *comm, uint64_t number) {
-    mark(comm, number, LS_STAMP_STARTED, stamp_of(number));
-}
-void ls_flight_end(const ls_comm *comm, uint64_t number) { mark(comm, number, LS_STAMP_DONE, stamp_of(number)); }
-void ls_flight_capture(const ls_comm *comm, uint64_t number) {
-    mark(comm, number, LS_STAMP_DONE, number << TIME_BITS);
+ls_flight_mark ls_flight_record_operation(ls_comm *comm, const ls_announcement *what) {
+    uint64_t place = comm->ring->recorded++ % LS_FLIGHT_KEPT;
+    uint64_t number = next_number(log_of(comm, comm->rank));
+    ls_flight_mark mark = {&comm->ring->entries[place], number};
+    uint64_t kind = (uint64_t)what->kind | (comm->label ? LS_FLIGHT_HAS_LABEL : 0);
+    put(&mark.entry->number, 0);
+    ls_flight_stamp(mark, LS_STAMP_ENQUEUED, (uint64_t)ls_coarse_now_ms());
+    put(&mark.entry->sequence, what->sequence);
+    put(&mark.entry->received, ls_is_point_to_point(what) ? what->offset : 0);
+    put(&mark.entry->count, what->count);
+    put(&mark.entry->kinds, kind | (uint64_t)what->dtype << 8 | (uint64_t)what->op << 16 |
+                                (uint64_t)(what->root + 1) << 24 | (uint64_t)(uint32_t)comm->label_number << 32);
+    if (comm->label) put_label(comm->ring->labels[place], comm->label);
+    put(&mark.entry->number, number);
+    if (what->kind <= LS_OPERATION_BARRIER) count_recorded(comm, what);
+    return mark;
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------------- */
 
-/* The time in a stamp; -1: it is not this operation's. */
-static int64_t time_of(uint64_t stamp, uint64_t number) {
-    if (stamp >> TIME_BITS != number << TIME_BITS >> TIME_BITS) return -1;
-    return (int64_t)(stamp & (((uint64_t)1 << TIME_BITS) - 1));
+const ls_flight_ring *ls_flight_find_ring(const ls_flight_log *log, uint64_t hash) {
+    int32_t count = atomic_load(&log->ring_count);
+    for (int i = 0; i < count; i++)
+        if (log->rings[i].hash == hash) return &log->rings[i];
+    return NULL;
 }
 
-static void read_times(const uint64_t stamps[LS_STAMP_COUNT], ls_flight_operation *out) {
-    int64_t started = time_of(stamps[LS_STAMP_STARTED], out->number), done = time_of(stamps[LS_STAMP_DONE], out->number);
-    out->state = done == 0     ? LS_FLIGHT_CAPTURED
-                 : done > 0    ? LS_FLIGHT_DONE
-                 : started > 0 ? LS_FLIGHT_STARTED
-                               : LS_FLIGHT_ENQUEUED;
-    out->enqueued_ms = time_of(stamps[LS_STAMP_ENQUEUED], out->number);
-    out->started_ms = started > 0 ? started : 0;
-    out->done_ms = done > 0 ? done : 0;
+/* Whether the stamp is this operation's; *time_ms is then its time. */
+static bool has_stamp(uint64_t stamp, uint64_t number, int64_t *time_ms) {
+    if (stamp >> LS_FLIGHT_TIME_BITS != number << LS_FLIGHT_TIME_BITS >> LS_FLIGHT_TIME_BITS) return false;
+    *time_ms = (int64_t)(stamp & LS_FLIGHT_CAPTURED_TIME);
+    return true;
 }
 
-bool ls_flight_read_entry(const ls_flight_entry *entry, ls_flight_operation *out, uint64_t *group) {
+static void read_stamps(const uint64_t stamps[LS_STAMP_COUNT], ls_flight_operation *out) {
+    (void)has_stamp(stamps[LS_STAMP_ENQUEUED], out->number, &out->enqueued_ms);
+    if (has_stamp(stamps[LS_STAMP_STARTED], out->number, &out->started_ms)) out->state = LS_FLIGHT_STARTED;
+    if (has_stamp(stamps[LS_STAMP_DONE], out->number, &out->done_ms)) out->state = LS_FLIGHT_DONE;
+    if (out->done_ms != (int64_t)LS_FLIGHT_CAPTURED_TIME) return;
+    out->state = LS_FLIGHT_CAPTURED;
+    out->done_ms = 0;
+}
+
+bool ls_flight_read_entry(const ls_flight_ring *ring, int place, ls_flight_operation *out) {
+    const ls_flight_entry *entry = &ring->entries[place];
     uint64_t stamps[LS_STAMP_COUNT], label[LS_FLIGHT_LABEL / sizeof(uint64_t)];
     *out = (ls_flight_operation){.number = get(&entry->number)};
     if (out->number == 0) return false;
@@ -123,16 +123,15 @@ bool ls_flight_read_entry(const ls_flight_entry *entry, ls_flight_operation *out
     out->received = get(&entry->received);
     out->count = get(&entry->count);
     uint64_t kinds = get(&entry->kinds);
-    *group = get(&entry->group);
-    for (size_t i = 0; i < sizeof label / sizeof *label; i++) label[i] = get(&entry->label[i]);
+    for (size_t i = 0; i < sizeof label / sizeof *label; i++) label[i] = get(&ring->labels[place][i]);
     if (get(&entry->number) != out->number) return false;
-    memcpy(out->label, label, LS_FLIGHT_LABEL - 1);
+    if (kinds & LS_FLIGHT_HAS_LABEL) memcpy(out->label, label, LS_FLIGHT_LABEL - 1);
     out->label_number = (int32_t)(kinds >> 32);
-    out->kind = (ls_operation_kind)(kinds & 255);
+    out->kind = (ls_operation_kind)(kinds & (LS_FLIGHT_HAS_LABEL - 1));
     out->dtype = (int)(kinds >> 8 & 255);
     out->op = (int)(kinds >> 16 & 255);
     out->root = (int)(kinds >> 24 & 255) - 1;
-    read_times(stamps, out);
+    read_stamps(stamps, out);
     return out->kind < LS_OPERATION_COUNT && out->dtype < LS_DTYPE_COUNT && out->op < LS_REDUCE_OP_COUNT;
 }
 
@@ -151,15 +150,15 @@ static bool meets(const ls_flight_operation *theirs, const ls_announcement *what
     return theirs->kind != LS_OPERATION_SEND && theirs->received == what->sequence;
 }
 
-/* A rank's operation of the group `hash` that meets `what`, which is that group's rank `me`'s; false: it is not in its
- * ring. */
-static bool find_match(const ls_flight_ring *ring, uint64_t hash, const ls_announcement *what, int me,
-                       ls_flight_operation *out) {
-    for (int i = 0; i < LS_FLIGHT_KEPT; i++) {
-        uint64_t group;
-        if (ls_flight_read_entry(&ring->entries[i], out, &group) && group == hash && meets(out, what, me)) return true;
-    }
+/* A rank's operation in a group that meets `what`, which is the group's rank `me`'s; false: it is not in its ring. */
+static bool find_match(const ls_flight_ring *ring, const ls_announcement *what, int me, ls_flight_operation *out) {
+    for (int i = 0; ring && i < LS_FLIGHT_KEPT; i++)
+        if (ls_flight_read_entry(ring, i, out) && meets(out, what, me)) return true;
     return false;
+}
+
+static const ls_flight_ring *ring_of(const ls_comm *comm, int rank) {
+    return ls_flight_find_ring(log_of(comm, rank), comm->name_hash);
 }
 
 static bool is_missing(const ls_comm *comm, const ls_announcement *what, int rank) {
@@ -202,12 +201,10 @@ static ls_status break_different(ls_comm *comm, int rank, const ls_flight_operat
 
 /* What this rank has enqueued as `what`, with the label if that is still in the ring. */
 static ls_flight_operation own_operation(const ls_comm *comm, const ls_announcement *what) {
-    const ls_flight_ring *ring = ring_of(comm, comm->rank);
     for (int i = 0; i < LS_FLIGHT_KEPT; i++) {
         ls_flight_operation own;
-        uint64_t group;
-        if (ls_flight_read_entry(&ring->entries[i], &own, &group) && group == comm->name_hash &&
-            (int)own.kind == what->kind && own.sequence == what->sequence && own.root == what->root)
+        if (ls_flight_read_entry(comm->ring, i, &own) && (int)own.kind == what->kind &&
+            own.sequence == what->sequence && own.root == what->root)
             return own;
     }
     return (ls_flight_operation){.sequence = what->sequence,
@@ -220,14 +217,15 @@ static ls_flight_operation own_operation(const ls_comm *comm, const ls_announcem
 
 ls_status ls_comm_compare_enqueued(ls_comm *comm, const ls_announcement *what, bool *missing) {
     for (int r = 0; r < comm->world_size; r++) missing[r] = false;
-    for (int r = 0; comm->flight && r < comm->world_size; r++) {
+    for (int r = 0; comm->ring && r < comm->world_size; r++) {
         ls_flight_operation theirs, mine;
         if (r == comm->rank || (ls_is_point_to_point(what) && r != what->root)) continue;
         missing[r] = is_missing(comm, what, r);
-        if (missing[r] || !find_match(ring_of(comm, r), comm->name_hash, what, comm->rank, &theirs)) continue;
+        if (missing[r] || !find_match(ring_of(comm, r), what, comm->rank, &theirs)) continue;
         if (fits(what, &theirs) && !comm->debug) continue;
         mine = own_operation(comm, what);
-        bool same_label = strcmp(theirs.label, mine.label) == 0 && theirs.label_number == mine.label_number;
+        /* the two ends of a send_recv send different things */
+        bool same_label = mine.kind == LS_OPERATION_SEND_RECV || (strcmp(theirs.label, mine.label) == 0 && theirs.label_number == mine.label_number);
         if (!fits(what, &theirs) || !same_label) return break_different(comm, r, &theirs, &mine);
     }
     return LS_OK;
@@ -246,28 +244,33 @@ bool ls_comm_is_awaited(const ls_comm *comm) {
 
 /* --- --debug-collectives -------------------------------------------------------------------------------------------- */
 
+/* The operation that a rank's host thread waits to begin, in any group but this one. */
+static const ls_flight_ring *find_begun(const ls_comm *comm, const ls_flight_log *log, ls_flight_operation *begun) {
+    int32_t count = atomic_load(&log->ring_count);
+    for (int g = 0; g < count; g++) {
+        const ls_flight_ring *ring = &log->rings[g];
+        for (int i = 0; ring->hash != comm->name_hash && i < LS_FLIGHT_KEPT; i++)
+            if (ls_flight_read_entry(ring, i, begun) && begun->state == LS_FLIGHT_ENQUEUED) return ring;
+    }
+    return NULL;
+}
+
 /* Whether a missing rank waits in another group for this rank, which waits for it here: both host threads wait, so it
  * will not come. */
 static bool find_crossing(const ls_comm *comm, int rank, ls_flight_operation *theirs, ls_flight_group *group) {
-    const ls_flight_ring *ring = ring_of(comm, rank);
-    int me = ls_job_rank(comm, comm->rank), their_job_rank = ls_job_rank(comm, rank);
+    const ls_flight_ring *ring = find_begun(comm, log_of(comm, rank), theirs);
     ls_flight_operation mine;
-    uint64_t hash;
-    if (!ls_flight_read_entry(&ring->entries[get(&ring->enqueued) % LS_FLIGHT_KEPT], theirs, &hash)) return false;
-    if (theirs->state != LS_FLIGHT_ENQUEUED || hash == comm->name_hash) return false;
-    int g = 0, count = atomic_load(&ring->group_count);
-    while (g < count && ring->groups[g].hash != hash) g++;
-    if (g == count) return false;
-    *group = ring->groups[g].group;
-    int place = me - group->first, last = (group->size - 1) * group->stride;
+    if (!ring) return false;
+    *group = ring->group;
+    int place = ls_job_rank(comm, comm->rank) - group->first, last = (group->size - 1) * group->stride;
     if (place < 0 || place > last || place % group->stride != 0) return false;
     if (is_message(theirs->kind) && theirs->root != place / group->stride) return false;
     const ls_announcement what = {.sequence = theirs->sequence,
                                   .offset = theirs->received,
                                   .kind = (int32_t)theirs->kind,
                                   .root = theirs->root};
-    int their_rank = (their_job_rank - group->first) / group->stride;
-    return !find_match(ring_of(comm, comm->rank), hash, &what, their_rank, &mine);
+    int their_rank = (ls_job_rank(comm, rank) - group->first) / group->stride;
+    return !find_match(ls_flight_find_ring(log_of(comm, comm->rank), ring->hash), &what, their_rank, &mine);
 }
 
 static ls_status compare_order(ls_comm *comm, const ls_announcement *what, const bool *missing) {

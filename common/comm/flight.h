@@ -1,8 +1,8 @@
 /* Flight records: the last operations of every rank of a job, kept for the moment in which it hangs.
  *
- * A group records each operation of each rank in a ring of LS_FLIGHT_KEPT entries in its shared memory (flight.c). The
- * groups of a job (ls_comm_options.job) share one ring per rank, so that a record shows where a rank is in whichever of
- * them. When a rank breaks the group because of a time-out, a death, or ranks out of step, it copies the rings of all
+ * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight.c). The rings
+ * of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that a record shows
+ * where a rank is in whichever group. When a rank breaks the group because of a time-out, a death, or ranks out of step, it copies the rings of all
  * ranks into an ls_flight_record, prints ls_flight_table of it, and, where the user asked for it, writes it to a file.
  *
  * The file holds JSON lines, in this order; names and texts are those of the fields below:
@@ -13,7 +13,7 @@
  *     {"line":"rank","rank":0,"pid":4711,"presence":"present","late":false}      one per rank, in order
  *     {"line":"operation","rank":0,"group":0,"number":117,"sequence":117,"received":0,"kind":"all_reduce",
  *      "count":10,"dtype":"fp32","op":"sum","root":-1,"label":"bucket","label_number":3,"state":"started",
- *      "enqueued_ms":...,"started_ms":...,"done_ms":0}                     at most LS_FLIGHT_KEPT per rank, ascending
+ *      "enqueued_ms":...,"started_ms":...,"done_ms":0}                     ascending, for each rank
  *     {"line":"end"}
  *
  * A reader refuses other versions, and a file without its end. Functions below may be used in any thread. */
@@ -53,7 +53,9 @@ typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATIO
 
 enum {
     LS_FLIGHT_VERSION = 1,
-    LS_FLIGHT_KEPT = 64,  /* operations per rank */
+    LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
+    LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
+    LS_FLIGHT_UNTIMED = 64, /* elements up to which starts and ends have no time */
     LS_FLIGHT_LABEL = 32, /* bytes of a label, with its end */
     LS_FLIGHT_NAME = 48   /* of a group's name */
 };
@@ -96,7 +98,7 @@ typedef struct ls_flight_operation {
     char label[LS_FLIGHT_LABEL]; /* what it is for: "bucket"; "": the caller did not say */
     int label_number;            /* 3; -1: none */
     ls_flight_state state;
-    /* When it came to these states, in ms of CLOCK_MONOTONIC, some ms exact; 0: not yet. */
+    /* When it came to these states, in ms of CLOCK_MONOTONIC, some ms exact; 0: not yet, or it is small. */
     int64_t enqueued_ms, started_ms, done_ms;
 } ls_flight_operation;
 
@@ -109,8 +111,8 @@ typedef struct ls_flight_rank {
     int pid;
     ls_flight_presence presence;
     bool late; /* the failed wait lacks this rank */
-    int count;
-    ls_flight_operation operations[LS_FLIGHT_KEPT]; /* ascending by number */
+    int count;                       /* at most LS_FLIGHT_KEPT x LS_FLIGHT_GROUPS */
+    ls_flight_operation *operations; /* ascending by number; the record's */
 } ls_flight_rank;
 
 typedef struct ls_flight_record {
@@ -123,6 +125,7 @@ typedef struct ls_flight_record {
     int group_count;
     ls_flight_group *groups;
     ls_flight_rank *ranks; /* world_size of them */
+    ls_flight_operation *operations; /* room for those of all ranks */
 } ls_flight_record;
 
 /* --- files (flight_file.c) ------------------------------------------------------------------------------------------ */
@@ -145,17 +148,23 @@ typedef struct ls_flight_difference {
     enum {
         LS_FLIGHT_SAME,     /* nowhere, in what is kept */
         LS_FLIGHT_DIFFERS,  /* `odd` ranks run `found`, the others `expected` */
-        LS_FLIGHT_UNMATCHED /* `odd` has one rank, which has no match for the message `expected` of its peer */
+        LS_FLIGHT_UNMATCHED, /* `odd` has one rank, which has no match for the message `expected` of its peer */
+        LS_FLIGHT_MISSING    /* `odd` ranks have not come to `expected`, in which others are, or are late in it */
     } kind;
     int group;
-    const ls_flight_operation *expected, *found; /* in the record; found is NULL if kind is UNMATCHED */
+    const ls_flight_operation *expected, *found; /* in the record; found is NULL where nothing is */
     bool odd[LS_COMM_MAX_RANKS];                 /* the job's ranks */
 } ls_flight_difference;
 
 /* The first difference of a group: of collectives with the same sequence number, as far as both ranks' rings reach back;
- * if there is none, of messages between two ranks. The operation that most ranks run is the expected one, of two that as
+ * if there is none, of messages between two ranks; if there is none, who is missing. The operation that most ranks run is the expected one, of two that as
  * many run the one with the lowest rank. */
 ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, int group);
+
+/* Of all groups' first differences the one that most likely explains the others: ranks that run different operations
+ * come before a rank that is awaited and itself in no operation, and that before one that waits elsewhere. Of equals the
+ * one in the group in which the failure was noticed. */
+ls_flight_difference ls_flight_find_cause(const ls_flight_record *record);
 
 /* Whether two ranks' operations of one sequence number are alike: kind, count, dtype, reduction, root and label. */
 bool ls_flight_is_same(const ls_flight_operation *a, const ls_flight_operation *b);
@@ -169,7 +178,7 @@ const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int ra
 
 /* --- texts (flight_table.c) ----------------------------------------------------------------------------------------- */
 
-enum { LS_FLIGHT_TEXT = 192, LS_FLIGHT_TABLE = 8192 };
+enum { LS_FLIGHT_TEXT = 192, LS_FLIGHT_TABLE = 8192, LS_FLIGHT_HISTORY = 64 * 256 };
 
 /* "all_reduce"; "from", before a root or peer, or NULL. Both live for ever. */
 const char *ls_operation_name(int32_t kind);
@@ -185,8 +194,8 @@ const char *ls_flight_operation_text(char text[LS_FLIGHT_TEXT], const ls_flight_
  * with its end. Returns `text`. */
 const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *record);
 
-/* A line for each of a rank's last `count` operations, the newest last. Returns `text`. */
-const char *ls_flight_history(char text[LS_FLIGHT_KEPT * LS_FLIGHT_TEXT], const ls_flight_record *record, int rank,
+/* A line for each of a rank's last `count` operations, at most 64, the newest last. Returns `text`. */
+const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank,
                               int count);
 
 #endif

@@ -117,6 +117,44 @@ static bool compare_message(const ls_flight_record *record, int rank, const ls_f
     return true;
 }
 
+/* --- who is missing ------------------------------------------------------------------------------------------------- */
+
+/* The collective of the group that a rank is in. */
+static const ls_flight_operation *find_pending(const ls_flight_record *record, int rank, int group) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    for (int i = 0; i < r->count; i++)
+        if (r->operations[i].group == group && is_collective(&r->operations[i]) && !is_over(r, i))
+            return &r->operations[i];
+    return NULL;
+}
+
+static uint64_t last_number(const ls_flight_rank *r, int group) {
+    uint64_t last = 0;
+    for (int i = 0; i < r->count; i++)
+        if (r->operations[i].group == group && is_collective(&r->operations[i])) last = r->operations[i].sequence;
+    return last;
+}
+
+static void find_absent(const ls_flight_record *record, int group, ls_flight_difference *out) {
+    const ls_flight_group *g = &record->groups[group];
+    bool any = false;
+    for (int i = 0; i < g->size; i++) {
+        int rank = g->first + i * g->stride;
+        const ls_flight_operation *o = rank < record->world_size ? find_pending(record, rank, group) : NULL;
+        if (o && (!out->expected || o->sequence > out->expected->sequence)) out->expected = o;
+    }
+    for (int i = 0; i < g->size && out->expected; i++) {
+        int rank = g->first + i * g->stride;
+        if (rank >= record->world_size) continue;
+        const ls_flight_rank *r = &record->ranks[rank];
+        out->odd[rank] = r->late || last_number(r, group) < out->expected->sequence;
+        any = any || out->odd[rank];
+    }
+    if (any) out->kind = LS_FLIGHT_MISSING;
+}
+
+/* --- the first difference ------------------------------------------------------------------------------------------- */
+
 /* The next number of a collective of the group, above `above`; false: there is none. */
 static bool find_next(const ls_flight_record *record, int group, uint64_t above, uint64_t *next) {
     bool any = false;
@@ -142,5 +180,25 @@ ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, i
             if (o->group == group && compare_message(record, r, o, &out)) return out;
         }
     }
+    find_absent(record, group, &out);
     return out;
+}
+
+static int weight_of(const ls_flight_record *record, const ls_flight_difference *d) {
+    if (d->kind == LS_FLIGHT_SAME) return 0;
+    if (d->kind == LS_FLIGHT_DIFFERS) return 3;
+    for (int r = 0; r < record->world_size; r++) {
+        const ls_flight_rank *rank = &record->ranks[r];
+        if (d->odd[r] && (rank->late || rank->presence != LS_FLIGHT_PRESENT || !ls_flight_pending(record, r))) return 2;
+    }
+    return 1;
+}
+
+ls_flight_difference ls_flight_find_cause(const ls_flight_record *record) {
+    ls_flight_difference cause = ls_flight_find_difference(record, record->group);
+    for (int g = 0; g < record->group_count; g++) {
+        ls_flight_difference other = ls_flight_find_difference(record, g);
+        if (weight_of(record, &other) > weight_of(record, &cause)) cause = other;
+    }
+    return cause;
 }

@@ -13,7 +13,7 @@
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 #define WHOLE_MAX ((int64_t)1 << 53)
 
-enum { GROUPS_MAX = LS_COMM_MAX_RANKS * LS_FLIGHT_KEPT };
+enum { GROUPS_MAX = LS_COMM_MAX_RANKS * LS_FLIGHT_GROUPS, RANK_MAX = LS_FLIGHT_KEPT * LS_FLIGHT_GROUPS };
 
 static const char *const states[] = {
 #define LS_ROW(name, text) text,
@@ -31,7 +31,10 @@ ls_flight_record *ls_flight_create(int world_size, int group_count) {
     record->world_size = world_size;
     record->groups = calloc((size_t)group_count, sizeof *record->groups);
     record->ranks = calloc((size_t)world_size, sizeof *record->ranks);
-    if (record->groups && record->ranks) return record;
+    record->operations = calloc((size_t)world_size * RANK_MAX, sizeof *record->operations);
+    for (int r = 0; record->ranks && record->operations && r < world_size; r++)
+        record->ranks[r].operations = record->operations + (size_t)r * RANK_MAX;
+    if (record->groups && record->ranks && record->operations) return record;
     ls_flight_free(record);
     return NULL;
 }
@@ -40,6 +43,7 @@ void ls_flight_free(ls_flight_record *record) {
     if (!record) return;
     free(record->groups);
     free(record->ranks);
+    free(record->operations);
     free(record);
 }
 
@@ -202,13 +206,13 @@ static void read_operation(ls_flight_record *record, ls_json *json, const cJSON 
     for (int i = 0; i < LS_DTYPE_COUNT; i++) dtypes[i] = ls_dtype_name((ls_dtype)i);
     for (int i = 0; i < LS_REDUCE_OP_COUNT; i++) ops[i] = ls_reduce_op_name((ls_reduce_op)i);
     ls_flight_rank *rank = &record->ranks[ls_json_whole(json, line, "rank", 0, record->world_size - 1)];
-    if (rank->count == LS_FLIGHT_KEPT) {
-        ls_json_refuse(json, line, "more than %d operations of a rank", LS_FLIGHT_KEPT);
+    if (rank->count == RANK_MAX) {
+        ls_json_refuse(json, line, "more than %d operations of a rank", RANK_MAX);
         return;
     }
     uint64_t before = rank->count > 0 ? rank->operations[rank->count - 1].number : 0;
     ls_flight_operation *o = &rank->operations[rank->count++];
-    o->number = (uint64_t)ls_json_whole(json, line, "number", (int64_t)before + 1, WHOLE_MAX);
+    o->number = (uint64_t)ls_json_whole(json, line, "number", before > 0 ? (int64_t)before : 1, WHOLE_MAX);
     o->group = (int)ls_json_whole(json, line, "group", 0, record->group_count - 1);
     o->sequence = (uint64_t)ls_json_whole(json, line, "sequence", 0, WHOLE_MAX);
     o->received = (uint64_t)ls_json_whole(json, line, "received", 0, WHOLE_MAX);

@@ -1,8 +1,8 @@
 /* flight_table — a record as text: first where the ranks' ways parted, then where each of them is.
  *
- *     rank 2 is at #118 broadcast of bn1, the others at #118 all_reduce of bucket 3
- *       ranks 0, 1, 3   wait in  #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s
- *       rank 2          waits in #118 broadcast of bn1 from rank 0 (64 fp32), 5.0 s */
+ *     rank 2 at #118 broadcast of bn1 from rank 0, the others at #118 all_reduce of bucket 3
+ *       ranks 0, 1, 3   in     #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s
+ *       rank 2          in     #118 broadcast of bn1 from rank 0 (64 fp32), 5.0 s */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -99,17 +99,15 @@ static struct place place_of(const ls_flight_record *record, int rank) {
     const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
     struct place place = {.operation = o};
     if (o)
-        place.since_ms = o->state == LS_FLIGHT_DONE      ? o->done_ms
-                         : o->state == LS_FLIGHT_STARTED ? o->started_ms
-                                                         : o->enqueued_ms;
+        place.since_ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
     place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
-                  : r->presence == LS_FLIGHT_DIED ? (in ? "died in" : o ? "died after" : "died")
-                  : r->presence == LS_FLIGHT_LEFT ? (o ? "left after" : "left")
-                  : in && r->late                 ? "is late in"
-                  : in && in->state == LS_FLIGHT_ENQUEUED ? "has enqueued"
-                  : in                                    ? "is in"
-                  : o                                     ? "is after"
-                                                          : "has no operation";
+                  : r->presence == LS_FLIGHT_DIED         ? (in ? "died in" : o ? "died after" : "died")
+                  : r->presence == LS_FLIGHT_LEFT         ? (o ? "left after" : "left")
+                  : in && r->late                         ? "late in"
+                  : in && in->state == LS_FLIGHT_ENQUEUED ? "queued"
+                  : in                                    ? "in"
+                  : o                                     ? "after"
+                                                          : "at the start";
     return place;
 }
 
@@ -131,7 +129,7 @@ static void put_row(struct text *text, const ls_flight_record *record, int rank,
     }
     char ranks[LS_FLIGHT_TEXT] = "";
     put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
-    put(text, "  %-14s  %s", ranks, place.where);
+    put(text, "  %-12s  %-10s", ranks, place.where);
     if (place.operation) {
         put(text, " ");
         put_operation(text, record, place.operation);
@@ -159,15 +157,19 @@ static void put_others(struct text *text, const ls_flight_record *record, const 
 static void put_difference(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
     char expected[LS_FLIGHT_TEXT], found[LS_FLIGHT_TEXT];
     put_ranks(text, record, d->odd);
-    if (d->kind == LS_FLIGHT_UNMATCHED) {
-        put(text, " has nothing that meets %s", ls_flight_operation_text(expected, d->expected));
+    int odd = 0;
+    for (int r = 0; r < record->world_size; r++) odd += d->odd[r];
+    put(text, odd == 1 ? " is" : " are");
+    if (d->kind == LS_FLIGHT_MISSING || d->kind == LS_FLIGHT_UNMATCHED) {
+        put(text, d->kind == LS_FLIGHT_MISSING ? " missing at %s" : " without a match for %s",
+            ls_flight_operation_text(expected, d->expected));
         put_shape(text, d->expected);
         put(text, "\n");
         return;
     }
     ls_flight_operation_text(expected, d->expected);
     bool shapes = strcmp(expected, ls_flight_operation_text(found, d->found)) == 0;
-    put(text, " %s at %s", "is", found);
+    put(text, " at %s", found);
     if (shapes) put_shape(text, d->found);
     put(text, ", ");
     put_others(text, record, d);
@@ -180,12 +182,8 @@ const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *
     struct text t = {text, LS_FLIGHT_TABLE};
     bool shown[LS_COMM_MAX_RANKS] = {false};
     text[0] = '\0';
-    for (int i = 0; i < record->group_count; i++) {
-        ls_flight_difference d = ls_flight_find_difference(record, (record->group + i) % record->group_count);
-        if (d.kind == LS_FLIGHT_SAME) continue;
-        put_difference(&t, record, &d);
-        break;
-    }
+    ls_flight_difference cause = ls_flight_find_cause(record);
+    if (cause.kind != LS_FLIGHT_SAME) put_difference(&t, record, &cause);
     int rows = 0;
     for (int r = 0; r < record->world_size; r++) {
         if (shown[r]) continue;
@@ -198,14 +196,14 @@ const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *
     return text;
 }
 
-const char *ls_flight_history(char text[LS_FLIGHT_KEPT * LS_FLIGHT_TEXT], const ls_flight_record *record, int rank,
+const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank,
                               int count) {
     static const char *const states[] = {
 #define ROW(name, text) text,
         LS_FLIGHT_STATE_MAP(ROW)
 #undef ROW
     };
-    struct text t = {text, (size_t)LS_FLIGHT_KEPT * LS_FLIGHT_TEXT};
+    struct text t = {text, LS_FLIGHT_HISTORY};
     const ls_flight_rank *r = &record->ranks[rank];
     text[0] = '\0';
     for (int i = r->count > count ? r->count - count : 0; i < r->count; i++) {

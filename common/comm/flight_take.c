@@ -2,7 +2,7 @@
  *   idea  : the rank that breaks the group copies all rings before the others may know it, so that the record shows one
  *           moment: none of them has ended with the failure yet. It alone prints and writes. All rings lie in memory that
  *           it sees, so a file per rank would say the same W times
- *   cost  : nine kilobytes per rank, copied once
+ *   cost  : four kilobytes per rank and group, copied once
  *   fails : without memory for a copy there is no table; a file that cannot be written is reported, and the failure that
  *           the record is about stays the first */
 #define _GNU_SOURCE
@@ -28,38 +28,44 @@ static bool has_died(pid_t pid) {
     return ended;
 }
 
-static ls_flight_presence presence_of(const ls_flight_ring *ring) {
-    pid_t pid = (pid_t)atomic_load(&ring->pid);
+static ls_flight_presence presence_of(const ls_flight_log *log) {
+    pid_t pid = (pid_t)atomic_load(&log->pid);
     if (pid == 0) return LS_FLIGHT_ABSENT;
-    if (atomic_load(&ring->left)) return LS_FLIGHT_LEFT;
+    if (atomic_load(&log->left)) return LS_FLIGHT_LEFT;
     return has_died(pid) ? LS_FLIGHT_DIED : LS_FLIGHT_PRESENT;
 }
 
 /* The group's number in the record, which gets it if it is new; `hashes` are those of its groups. */
-static int find_group(ls_flight_record *record, uint64_t *hashes, const ls_flight_ring *ring, uint64_t hash) {
-    int g = 0, there = 0, count = atomic_load(&ring->group_count);
-    while (g < record->group_count && hashes[g] != hash) g++;
+static int find_group(ls_flight_record *record, uint64_t *hashes, const ls_flight_ring *ring) {
+    int g = 0;
+    while (g < record->group_count && hashes[g] != ring->hash) g++;
     if (g < record->group_count) return g;
-    while (there < count && ring->groups[there].hash != hash) there++;
-    hashes[g] = hash;
-    record->groups[g] = there < count ? ring->groups[there].group : (ls_flight_group){"another group", 0, 1, 1};
-    record->group_count++;
-    return g;
+    hashes[g] = ring->hash;
+    record->groups[g] = ring->group;
+    return record->group_count++;
 }
 
-static void copy_ring(ls_flight_record *record, uint64_t *hashes, const ls_flight_ring *ring, ls_flight_rank *rank) {
-    uint64_t newest = atomic_load(&ring->enqueued), group;
-    uint64_t oldest = newest > LS_FLIGHT_KEPT ? newest - LS_FLIGHT_KEPT + 1 : 1;
-    rank->pid = (int)atomic_load(&ring->pid);
-    rank->presence = presence_of(ring);
-    for (uint64_t number = oldest; number <= newest; number++) {
-        ls_flight_operation *o = &rank->operations[rank->count];
-        if (!ls_flight_read_entry(&ring->entries[number % LS_FLIGHT_KEPT], o, &group) || o->number != number) continue;
-        o->group = find_group(record, hashes, ring, group);
-        const ls_flight_group *g = &record->groups[o->group];
-        if (o->root >= 0) o->root = g->first + o->root * g->stride;
-        rank->count++;
+static int compare_numbers(const void *left, const void *right) {
+    uint64_t a = ((const ls_flight_operation *)left)->number, b = ((const ls_flight_operation *)right)->number;
+    return (a > b) - (a < b);
+}
+
+static void copy_log(ls_flight_record *record, uint64_t *hashes, const ls_flight_log *log, ls_flight_rank *rank) {
+    rank->pid = (int)atomic_load(&log->pid);
+    rank->presence = presence_of(log);
+    int32_t rings = atomic_load(&log->ring_count);
+    for (int i = 0; i < rings; i++) {
+        int number = find_group(record, hashes, &log->rings[i]);
+        const ls_flight_group *group = &record->groups[number];
+        for (int place = 0; place < LS_FLIGHT_KEPT; place++) {
+            ls_flight_operation *o = &rank->operations[rank->count];
+            if (!ls_flight_read_entry(&log->rings[i], place, o)) continue;
+            o->group = number;
+            if (o->root >= 0) o->root = group->first + o->root * group->stride;
+            rank->count++;
+        }
     }
+    qsort(rank->operations, (size_t)rank->count, sizeof *rank->operations, compare_numbers);
 }
 
 static void describe(const ls_comm *comm, ls_flight_record *record, ls_status status, const char *reason) {
@@ -80,13 +86,13 @@ static bool is_worth_telling(const ls_flight_rank *rank, bool hung) {
 
 ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const char *reason, const bool *late) {
     bool hung = status == LS_ERR_TIMEOUT || status == LS_ERR_PEER;
-    if (!comm->flight || (!hung && status != LS_ERR_INVALID)) return NULL;
-    int most = comm->flight_ranks * LS_FLIGHT_KEPT;
+    if (!comm->ring || (!hung && status != LS_ERR_INVALID)) return NULL;
+    int most = comm->flight_ranks * LS_FLIGHT_GROUPS;
     bool any = false;
     uint64_t *hashes = calloc((size_t)most, sizeof *hashes);
     ls_flight_record *record = ls_flight_create(comm->flight_ranks, most);
     for (int r = 0; hashes && record && r < record->world_size; r++) {
-        copy_ring(record, hashes, &comm->flight[r], &record->ranks[r]);
+        copy_log(record, hashes, &comm->flight[r], &record->ranks[r]);
         any = any || is_worth_telling(&record->ranks[r], hung);
     }
     if (!any) {
@@ -95,7 +101,7 @@ ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const ch
         return NULL;
     }
     describe(comm, record, status, reason);
-    record->group = find_group(record, hashes, &comm->flight[record->taken_by], comm->name_hash);
+    record->group = find_group(record, hashes, comm->ring);
     for (int r = 0; r < comm->world_size; r++) record->ranks[ls_job_rank(comm, r)].late = late[r];
     free(hashes);
     return record;

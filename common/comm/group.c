@@ -25,11 +25,12 @@ ls_status ls_group_check_options(const ls_comm_options *options) {
 }
 
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank) {
-    ls_comm *comm = calloc(1, sizeof *comm);
+    ls_comm *comm = aligned_alloc(LS_CACHE_LINE_BYTES, sizeof *comm);
     if (!comm) {
         ls_report_error("no memory for a process group");
         return NULL;
     }
+    memset(comm, 0, sizeof *comm);
     comm->transport = transport;
     comm->rank = rank;
     comm->world_size = options->world_size;

@@ -20,7 +20,7 @@ static size_t flight_offset(int world_size) {
 }
 
 size_t ls_control_nbytes(int world_size) {
-    return round_up(flight_offset(world_size) + (size_t)world_size * sizeof(ls_flight_ring), LS_PAGE_BYTES);
+    return round_up(flight_offset(world_size) + (size_t)world_size * sizeof(ls_flight_log), LS_PAGE_BYTES);
 }
 
 void ls_segment_attach(ls_comm *comm, void *base) {
@@ -30,7 +30,7 @@ void ls_segment_attach(ls_comm *comm, void *base) {
     comm->arrivals = (ls_arrival *)(void *)(comm->base + arrivals_offset(comm->world_size));
     comm->control_nbytes = ls_control_nbytes(comm->world_size);
     if (!comm->flight && !comm->unrecorded)
-        comm->flight = (ls_flight_ring *)(void *)(comm->base + flight_offset(comm->world_size));
+        comm->flight = (ls_flight_log *)(void *)(comm->base + flight_offset(comm->world_size));
     ls_flight_join(comm);
 }
 

@@ -56,38 +56,44 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
-    /* how many operations the rank has enqueued: collectives, and sends to and receives from each rank */
+    /* how many operations the rank has recorded: collectives, and sends to and receives from each rank */
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t collectives;
     _Atomic uint64_t sends[LS_COMM_MAX_RANKS], receives[LS_COMM_MAX_RANKS];
 } ls_rank_slot;
 
-/* An operation in a rank's ring (flight.h says what it holds). Each word is atomic, because others read it while it is
- * written: `number` is 0 meanwhile. A stamp is the low bits of the number, so that the mark of an operation whose entry
- * has been reused is recognised, and a time. */
+/* An operation in a ring (flight.h says what it holds). Each word is atomic, because others read it while it is written:
+ * `number` is 0 meanwhile. A stamp is the low bits of the number, so that the mark of an operation whose entry has been
+ * reused is recognised, and a time. */
 enum ls_flight_stamp { LS_STAMP_ENQUEUED, LS_STAMP_STARTED, LS_STAMP_DONE, LS_STAMP_COUNT };
 
 typedef struct ls_flight_entry {
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t number;
     _Atomic uint64_t stamp[LS_STAMP_COUNT];
     _Atomic uint64_t sequence, received, count;
-    _Atomic uint64_t kinds; /* kind, dtype, op, root + 1: a byte each; label_number above them */
-    _Atomic uint64_t group; /* ls_comm.name_hash */
-    _Atomic uint64_t label[LS_FLIGHT_LABEL / sizeof(uint64_t)];
+    _Atomic uint64_t kinds; /* a byte each: kind, dtype, op, root + 1; above them the label's number */
 } ls_flight_entry;
+_Static_assert(sizeof(ls_flight_entry) == LS_CACHE_LINE_BYTES, "an operation without a label costs one line");
 
-#define LS_FLIGHT_GROUPS 16
+#define LS_FLIGHT_HAS_LABEL 128 /* in the kind's byte */
 
-/* A rank's ring; written by that rank only. */
+typedef _Atomic uint64_t ls_flight_label[LS_FLIGHT_LABEL / sizeof(uint64_t)];
+
+/* The last operations of a rank in one group; written by that rank only. */
 typedef struct ls_flight_ring {
-    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t enqueued; /* the last one's number */
-    _Atomic int32_t pid, left;                              /* pid 0: it has not joined */
-    _Atomic int32_t group_count;                            /* the rank's groups; what does not fit has no name */
-    struct {
-        uint64_t hash;
-        ls_flight_group group;
-    } groups[LS_FLIGHT_GROUPS];
+    alignas(LS_CACHE_LINE_BYTES) uint64_t hash; /* ls_comm.name_hash */
+    ls_flight_group group;
+    uint64_t recorded; /* so many, by the thread that enqueues */
     ls_flight_entry entries[LS_FLIGHT_KEPT];
+    ls_flight_label labels[LS_FLIGHT_KEPT];
 } ls_flight_ring;
+
+/* What a rank records, in its job's memory. */
+typedef struct ls_flight_log {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t enqueued; /* the last operation's number */
+    _Atomic int32_t pid, left;                              /* pid 0: it has not joined */
+    _Atomic int32_t ring_count;                             /* groups beyond the last ring are not recorded */
+    ls_flight_ring rings[LS_FLIGHT_GROUPS];
+} ls_flight_log;
 
 /* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
  * receiver may be one message ahead of the sender's look at it, so its announcements alternate. */

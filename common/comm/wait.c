@@ -337,12 +337,12 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
     uint64_t meeting = comm->channel[channel].meeting = comm->channel[channel].step + 1;
-    uint64_t host_call = channel == LS_CHANNEL_HOST ? ls_flight_enqueue(comm, what) : 0;
+    ls_flight_mark host_call = channel == LS_CHANNEL_HOST ? ls_flight_enqueue(comm, what) : (ls_flight_mark){0};
     ls_segment_arrival(comm, channel, comm->rank, meeting)->announced = *what;
-    ls_flight_start(comm, host_call);
+    ls_flight_start(host_call, what);
     ls_status status = ls_comm_gate(comm, channel, what);
     if (status != LS_OK) return status;
-    ls_flight_end(comm, host_call);
+    ls_flight_end(host_call, what);
     const ls_announcement *first = ls_comm_announced(comm, channel, 0);
     for (int r = 1; r < comm->world_size; r++) {
         const ls_announcement *other = ls_comm_announced(comm, channel, r);

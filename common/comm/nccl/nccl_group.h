@@ -14,7 +14,7 @@
 struct ls_nccl_pending {
     cudaEvent_t event; /* recorded behind the operation; made at the entry's first use */
     ls_announcement what;
-    uint64_t number; /* in the flight record */
+    ls_flight_mark mark;
     double seen_us; /* when a waiting thread first found it unfinished; 0: not yet */
 };
 

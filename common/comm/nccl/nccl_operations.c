@@ -100,12 +100,12 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     ls_status status = ls_comm_check(g->comm, what);
     if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has said why */
     if (status == LS_OK && !is_nothing(what)) {
-        ls_flight_start(g->comm, operation->number);
+        ls_flight_start(operation->mark, what);
         ncclResult_t result = run(g, operation, lane->stream);
         status = result == ncclSuccess ? LS_OK : ls_nccl_await_call(g, result, what);
         if (status == LS_OK) status = ls_nccl_remember(g, operation, stream);
     } else if (status == LS_OK) {
-        ls_flight_end(g->comm, operation->number);
+        ls_flight_end(operation->mark, what);
     }
     if (status != LS_OK) {
         ls_nccl_abort(g);

@@ -52,7 +52,7 @@ static struct ls_nccl_pending *entry(struct ls_nccl_group *g, size_t number) {
 /* A broken GPU is reported by the thread that waits for it; here it only counts as not done. */
 bool ls_nccl_is_busy(struct ls_nccl_group *g) {
     while (g->pending_count > 0 && cudaEventQuery(entry(g, 0)->event) == cudaSuccess) {
-        ls_flight_end(g->comm, entry(g, 0)->number);
+        ls_flight_end(entry(g, 0)->mark, &entry(g, 0)->what);
         g->first = (g->first + 1) % LS_NCCL_PENDING;
         g->pending_count--;
     }
@@ -64,7 +64,7 @@ ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_operation *operatio
     if (ls_cuda_is_capturing(stream)) {
         g->captured = true;
         g->last_captured = operation->what;
-        ls_flight_capture(g->comm, operation->number);
+        ls_flight_stamp(operation->mark, LS_STAMP_DONE, LS_FLIGHT_CAPTURED_TIME);
         return LS_OK;
     }
     /* With that many on their way this one goes without a name: those before and behind it have one. */
@@ -76,7 +76,7 @@ ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_operation *operatio
     if (status == LS_OK) status = LS_CUDA(g->gpu, cudaEventRecord(next->event, native));
     if (status != LS_OK) return status;
     next->what = operation->what;
-    next->number = operation->number;
+    next->mark = operation->mark;
     next->seen_us = 0;
     g->pending_count++;
     return LS_OK;

@@ -94,6 +94,13 @@ struct place {
     int64_t since_ms;
 };
 
+/* Whether a rank is in the collective in which it is awaited: then it has not come on. */
+static bool is_late_in(const ls_flight_record *record, int rank, const ls_flight_operation *in) {
+    const ls_flight_operation *awaited = ls_flight_pending(record, record->taken_by);
+    return record->ranks[rank].late && awaited && awaited->group == in->group && awaited->kind == in->kind &&
+           awaited->sequence == in->sequence && awaited->root == in->root;
+}
+
 static struct place place_of(const ls_flight_record *record, int rank) {
     const ls_flight_rank *r = &record->ranks[rank];
     const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
@@ -103,7 +110,7 @@ static struct place place_of(const ls_flight_record *record, int rank) {
     place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
                   : r->presence == LS_FLIGHT_DIED         ? (in ? "died in" : o ? "died after" : "died")
                   : r->presence == LS_FLIGHT_LEFT         ? (o ? "left after" : "left")
-                  : in && r->late                         ? "late in"
+                  : in && is_late_in(record, rank, in)     ? "late in"
                   : in && in->state == LS_FLIGHT_ENQUEUED ? "queued"
                   : in                                    ? "in"
                   : o                                     ? "after"
@@ -129,7 +136,7 @@ static void put_row(struct text *text, const ls_flight_record *record, int rank,
     }
     char ranks[LS_FLIGHT_TEXT] = "";
     put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
-    put(text, "  %-12s  %-10s", ranks, place.where);
+    put(text, "  %-14s  %-10s", ranks, place.where);
     if (place.operation) {
         put(text, " ");
         put_operation(text, record, place.operation);

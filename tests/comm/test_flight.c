@@ -1,0 +1,169 @@
+/* Flight records: of each way to hang, the table names the rank and the place; the ring keeps what it should, at no cost
+ * that blocks or allocates; files are read back as they were written, and damaged ones are refused. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/comm/comm_internal.h"
+#include "tests/base/scratch.h"
+#include "tests/base/stderr_text.h"
+#include "tests/base/test.h"
+#include "tests/base/text.h"
+#include "tests/comm/ranks.h"
+
+#define SHORT_S 1.0
+#define LONG_S 60.0
+#define RANKS 4
+#define ODD 2      /* the rank that does otherwise */
+#define ODD_STEP 3 /* and when */
+#define BUCKETS 3
+
+/* --- hangs ---------------------------------------------------------------------------------------------------------- */
+
+enum way { SKIPS, SKIPS_ALIKE, EXTRA, ORDER, COUNT, STOPS, DIES, BRANCHES };
+
+struct hang {
+    const char *name;
+    enum way way;
+    bool processes_only;
+    double timeout_s;
+    const char *cause;   /* the table's first line */
+    const char *odd_row; /* a part of the row of rank ODD */
+    const char *others;  /* a part of the others' row */
+};
+
+static const struct hang hangs[] = {
+    {"a rank skips a collective", SKIPS, false, LONG_S,
+     "rank 2 is at #15 all_reduce of bucket 2, the others at #15 all_reduce of bucket 1\n",
+     "rank 2          in         #15 all_reduce of bucket 2 (300 fp32, sum)",
+     "ranks 0, 1, 3   in         #15 all_reduce of bucket 1 (200 fp32, sum)"},
+    {"a rank skips one of several that are alike", SKIPS_ALIKE, false, LONG_S,
+     "rank 2 is at #11 all_reduce of bucket 2, the others at #11 all_reduce of bucket 1\n",
+     "rank 2          left after #14 all_reduce of bucket 2", "in         #15 all_reduce of bucket 2"},
+    {"a rank has one more", EXTRA, false, LONG_S,
+     "rank 2 is at #15 barrier, the others at #15 all_reduce of bucket 1\n", "rank 2          in         #15 barrier",
+     "ranks 0, 1, 3   in         #15 all_reduce of bucket 1"},
+    {"a rank has another order of buckets", ORDER, false, LONG_S,
+     "rank 2 is at #15 all_reduce of bucket 2, the others at #15 all_reduce of bucket 1\n",
+     "rank 2          in         #15 all_reduce of bucket 2", "ranks 0, 1, 3   in         #15 all_reduce of bucket 1"},
+    {"a rank has another count", COUNT, false, LONG_S,
+     "rank 2 is at #15 all_reduce of bucket 1 (201 fp32, sum), the others at #15 all_reduce of bucket 1 (200 fp32, sum)\n",
+     "rank 2          in         #15 all_reduce of bucket 1 (201 fp32, sum)", "(200 fp32, sum)"},
+    {"a rank is stopped", STOPS, true, SHORT_S, "rank 2 is missing at #15 all_reduce of bucket 1 (200 fp32, sum)\n",
+     "rank 2          after      #14 all_reduce of bucket 0", "ranks 0, 1, 3   in         #15 all_reduce of bucket 1"},
+    {"a rank dies", DIES, true, LONG_S, "rank 2 is missing at #15 all_reduce of bucket 1 (200 fp32, sum)\n",
+     "rank 2          died after #14 all_reduce of bucket 0", "in         #15 all_reduce of bucket 1"},
+    {"ranks take different branches", BRANCHES, false, SHORT_S,
+     "rank 2 is without a match for #1 send of activations to rank 2 (50 fp32)\n",
+     "ranks 0, 2, 3   in         #15 all_reduce of bucket 1", "#1 send of activations to rank 2 (50 fp32)"},
+};
+
+static ls_status reduce_bucket(struct rank *rank, const struct hang *hang, int bucket, size_t more) {
+    static _Thread_local float values[BUCKETS * 100 + 1];
+    size_t count = hang->way == SKIPS_ALIKE ? 100 : 100 * ((size_t)bucket + 1);
+    ls_comm_label(rank->comm, "bucket", bucket);
+    return ls_comm_all_reduce(rank->comm, rank->stream, values, count + more, LS_FP32, LS_REDUCE_SUM);
+}
+
+/* What the odd rank does in place of bucket 1. */
+static ls_status do_otherwise(struct rank *rank, const struct hang *hang) {
+    float values[50];
+    ls_status status = LS_OK;
+    switch (hang->way) {
+    case SKIPS:
+    case SKIPS_ALIKE: return LS_OK;
+    case EXTRA: status = ls_comm_barrier(rank->comm, rank->stream); break;
+    case ORDER: status = reduce_bucket(rank, hang, 2, 0); break;
+    case COUNT: return reduce_bucket(rank, hang, 1, 1);
+    case STOPS: (void)raise(SIGSTOP); break;
+    case DIES: (void)raise(SIGKILL); break;
+    case BRANCHES:
+        if (rank->rank == ODD) return reduce_bucket(rank, hang, 1, 0);
+        ls_comm_label(rank->comm, "activations", -1);
+        return ls_comm_send(rank->comm, rank->stream, values, 50, LS_FP32, ODD);
+    }
+    return status == LS_OK ? reduce_bucket(rank, hang, 1, 0) : status;
+}
+
+static ls_status run_step(struct rank *rank, const struct hang *hang, int step) {
+    float value = 0;
+    ls_status status = LS_OK;
+    if (hang->way != SKIPS_ALIKE) status = ls_comm_broadcast(rank->comm, rank->stream, &value, 1, LS_FP32, 0);
+    for (int b = 0; b < BUCKETS && status == LS_OK; b++) {
+        bool odd = rank->rank == ODD || (hang->way == BRANCHES && rank->rank == 1);
+        bool otherwise = step == ODD_STEP && b == 1 && odd;
+        status = otherwise ? do_otherwise(rank, hang) : reduce_bucket(rank, hang, b, 0);
+    }
+    return status;
+}
+
+static void hang_body(struct rank *rank) {
+    const struct hang *hang = rank->argument;
+    CHECK(rank_open(rank, "inline", NULL, hang->timeout_s) == LS_OK);
+    ls_status status = LS_OK;
+    for (int step = 0; step < ODD_STEP + 2 && status == LS_OK; step++) status = run_step(rank, hang, step);
+    CHECK(status != LS_OK || (hang->way == SKIPS_ALIKE && rank->rank == ODD));
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+static void end_stopped(const pid_t *pids) {
+    siginfo_t ended;
+    for (int r = 0; r < RANKS; r++)
+        if (r != ODD) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(kill(pids[ODD], SIGKILL), 0);
+}
+
+/* The one record in the folder, which is removed. */
+static ls_flight_record *take_record(void) {
+    char path[512] = "";
+    DIR *folder = opendir(scratch_folder());
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (strstr(entry->d_name, ".jsonl")) snprintf(path, sizeof path, "%s/%s", scratch_folder(), entry->d_name);
+    closedir(folder);
+    assert_int_equal(scratch_file_count(), 1);
+    ls_flight_record *record;
+    assert_int_equal(ls_flight_read(&record, path), LS_OK);
+    assert_int_equal(unlink(path), 0);
+    return record;
+}
+
+static void expect_text(const char *name, const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("%s: '%s' is not in\n%s", name, part, text);
+}
+
+static void check_hang(const struct rank_backend *backend, const struct hang *hang) {
+    char table[LS_FLIGHT_TABLE];
+    bool ends = hang->way == STOPS || hang->way == DIES;
+    stderr_begin();
+    run_ranks_expecting(backend, RANKS, hang_body, hang, hang->way == STOPS ? end_stopped : NULL,
+                        ends ? 15 & ~(1u << ODD) : 15, 128 + SIGKILL);
+    const char *printed = stderr_end();
+    ls_flight_record *record = take_record();
+    ls_flight_table(table, record);
+    if (strncmp(table, hang->cause, strlen(hang->cause)) != 0)
+        fail_msg("%s, %s: the table begins otherwise:\n%s", backend->name, hang->name, table);
+    expect_text(hang->name, table, hang->odd_row);
+    expect_text(hang->name, table, hang->others);
+    /* printed once, not once per rank */
+    char line[256];
+    snprintf(line, sizeof line, ": %s", hang->cause);
+    if (count_text(printed, line) != 1) fail_msg("%s: not printed once:\n%s", hang->name, printed);
+    ls_flight_free(record);
+}
+
+TEST_IN(scratch, the_table_names_rank_and_place) {
+    setenv("LS_FLIGHT", scratch_folder(), 1);
+    for (const struct rank_backend *backend = rank_backends; backend->name; backend++)
+        for (size_t i = 0; i < COUNT_OF(hangs); i++)
+            if (!hangs[i].processes_only || backend == rank_backends) check_hang(backend, &hangs[i]);
+    unsetenv("LS_FLIGHT");
+}
+
+int main(void) { return run_added_tests(); }

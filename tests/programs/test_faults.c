@@ -12,6 +12,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 enum { RANKS_MAX = 4 };
@@ -43,19 +44,23 @@ static void start_ranks(job *j, int missing, const char *options) {
         if (r != missing) start_rank(j, r, options);
 }
 
-/* All but the lost rank end with status 3 and one line, which names it and says the verdict. */
-static void expect_survivors(job *j, int lost, const char *verdict) {
+/* All but the lost rank end with status 3 and one error, which names it and says the verdict; `tables`: how many of them
+ * show where all ranks were. */
+static void expect_survivors(job *j, int lost, const char *verdict, int tables) {
     char wanted[64];
+    int shown = 0;
     snprintf(wanted, sizeof wanted, "rank %d%s", lost, verdict);
     for (int r = 0; r < j->world_size; r++) {
         if (r == lost) continue;
         const program *p = &j->ranks[r];
         program_finish(&j->ranks[r]);
-        if (p->status != 3 || count_lines(p->err_text) != 1)
+        shown += count_lines(p->err_text) > 1;
+        if (p->status != 3 || count_text(p->err_text, ": error: ") != 1)
             fail_msg("rank %d of %d ended with %d: %s", r, j->world_size, p->status, p->err_text);
         if (!strstr(p->err_text, wanted))
             fail_msg("rank %d of %d does not say '%s': %s", r, j->world_size, wanted, p->err_text);
     }
+    assert_int_equal(shown, tables);
 }
 
 /* --- ranks without a launcher ----------------------------------------------------------------------------------------- */
@@ -73,7 +78,7 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
     for (int r = 0; r < world_size; r++) program_expect_no_named_files(j.ranks[r].pid);
     kill(j.ranks[lost].pid, SIGKILL);
     assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
-    expect_survivors(&j, lost, " died");
+    expect_survivors(&j, lost, " died", 1);
     assert_int_equal(scratch_file_count(), 0);
 }
 
@@ -133,7 +138,7 @@ TEST_IN(programs, test_a_rank_is_stopped) {
     }
     for (int i = 0; i < JOBS; i++) {
         program *p = &jobs[i].ranks[stopped[i]];
-        expect_survivors(&jobs[i], stopped[i], " did not come within 2 s");
+        expect_survivors(&jobs[i], stopped[i], " did not come within 2 s", 1);
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);
@@ -264,9 +269,9 @@ TEST_IN(programs, test_a_rank_never_joins) {
     jobs[3] = make_job(2); /* here, one fails before it joins */
     start_rank(&jobs[3], 0, "--batch-size 6");
     start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
-    for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "");
+    for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "", 0);
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why");
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why", 0);
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */
@@ -292,7 +297,7 @@ TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
         kill(pid, SIGKILL);
         assert_int_equal(program_finish(&p), 1);
         if (!strstr(p.err_text, wanted)) fail_msg("'%s' is not in: %s", wanted, p.err_text);
-        assert_true(count_lines(p.err_text) <= 3); /* the survivors', if they had time for them, and the launcher's */
+        assert_true(count_text(p.err_text, ": error: ") <= 3); /* the survivors', if they had time for them, and the launcher's */
         assert_int_equal(scratch_file_count(), 0);
     }
 }

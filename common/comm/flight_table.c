@@ -63,11 +63,15 @@ static void put_shape(struct text *text, const ls_flight_operation *o) {
         reduces ? ls_reduce_op_name((ls_reduce_op)o->op) : "");
 }
 
+static void put_group(struct text *text, const ls_flight_record *record, int group) {
+    if (record->group_count > 1) put(text, " in %s", record->groups[group].name);
+}
+
 static void put_operation(struct text *text, const ls_flight_record *record, const ls_flight_operation *o) {
     char name[LS_FLIGHT_TEXT];
     put(text, "%s", ls_flight_operation_text(name, o));
     put_shape(text, o);
-    if (record->group_count > 1) put(text, " in %s", record->groups[o->group].name);
+    put_group(text, record, o->group);
 }
 
 /* --- ranks ---------------------------------------------------------------------------------------------------------- */
@@ -163,25 +167,24 @@ static void put_others(struct text *text, const ls_flight_record *record, const 
 
 static void put_difference(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
     char expected[LS_FLIGHT_TEXT], found[LS_FLIGHT_TEXT];
-    put_ranks(text, record, d->odd);
     int odd = 0;
     for (int r = 0; r < record->world_size; r++) odd += d->odd[r];
+    put_ranks(text, record, d->odd);
     put(text, odd == 1 ? " is" : " are");
-    if (d->kind == LS_FLIGHT_MISSING || d->kind == LS_FLIGHT_UNMATCHED) {
-        put(text, d->kind == LS_FLIGHT_MISSING ? " missing at %s" : " without a match for %s",
-            ls_flight_operation_text(expected, d->expected));
-        put_shape(text, d->expected);
-        put(text, "\n");
-        return;
+    if (d->kind == LS_FLIGHT_DIFFERS) {
+        ls_flight_operation_text(expected, d->expected);
+        bool shapes = strcmp(expected, ls_flight_operation_text(found, d->found)) == 0;
+        put(text, " at %s", found);
+        if (shapes) put_shape(text, d->found);
+        put(text, ", ");
+        put_others(text, record, d);
+        put(text, " at %s", expected);
+        if (shapes) put_shape(text, d->expected);
+        put_group(text, record, d->group);
+    } else {
+        put(text, d->kind == LS_FLIGHT_MISSING ? " missing at " : " without a match for ");
+        put_operation(text, record, d->expected);
     }
-    ls_flight_operation_text(expected, d->expected);
-    bool shapes = strcmp(expected, ls_flight_operation_text(found, d->found)) == 0;
-    put(text, " at %s", found);
-    if (shapes) put_shape(text, d->found);
-    put(text, ", ");
-    put_others(text, record, d);
-    put(text, " at %s", expected);
-    if (shapes) put_shape(text, d->expected);
     put(text, "\n");
 }
 

@@ -337,7 +337,8 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
     uint64_t meeting = comm->channel[channel].meeting = comm->channel[channel].step + 1;
-    ls_flight_mark host_call = channel == LS_CHANNEL_HOST ? ls_flight_enqueue(comm, what) : (ls_flight_mark){0};
+    bool is_host_call = channel == LS_CHANNEL_HOST && what->kind != LS_OPERATION_JOIN;
+    ls_flight_mark host_call = is_host_call ? ls_flight_enqueue(comm, what) : (ls_flight_mark){0};
     ls_segment_arrival(comm, channel, comm->rank, meeting)->announced = *what;
     ls_flight_start(host_call, what);
     ls_status status = ls_comm_gate(comm, channel, what);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,163 @@ TEST_IN(scratch, the_table_names_rank_and_place) {
         for (size_t i = 0; i < COUNT_OF(hangs); i++)
             if (!hangs[i].processes_only || backend == rank_backends) check_hang(backend, &hangs[i]);
     unsetenv("LS_FLIGHT");
+}
+
+/* --- the ring ------------------------------------------------------------------------------------------------------- */
+
+/* This program's malloc counts; under a sanitizer the sanitizer's is taken. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS false
+#elif defined(__has_feature)
+#define COUNTS !(__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define COUNTS true
+#endif
+static _Atomic long allocations;
+#if COUNTS
+void *__libc_malloc(size_t nbytes);
+void *__libc_calloc(size_t count, size_t nbytes);
+void *__libc_realloc(void *memory, size_t nbytes);
+void *malloc(size_t nbytes) { return atomic_fetch_add(&allocations, 1), __libc_malloc(nbytes); }
+void *calloc(size_t count, size_t nbytes) {
+    return atomic_fetch_add(&allocations, 1), __libc_calloc(count, nbytes);
+}
+void *realloc(void *memory, size_t nbytes) {
+    return atomic_fetch_add(&allocations, 1), __libc_realloc(memory, nbytes);
+}
+#endif
+
+static void quiet_body(struct rank *rank) {
+    float value = 1;
+    CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
+    for (int i = 0; i < 10; i++) CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    long before = atomic_load(&allocations);
+    for (int i = 0; i < 1000; i++) {
+        ls_comm_label(rank->comm, "a label that is longer than a record has room for", i);
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &value, 1, LS_FP32, LS_REDUCE_MAX) == LS_OK);
+    }
+    CHECK(atomic_load(&allocations) == before);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK); /* rank_close frees, and others are still counted */
+    rank_close(rank);
+}
+
+TEST(recording_allocates_nothing) {
+    long before = atomic_load(&allocations);
+    free(malloc(1));
+    assert_int_equal(atomic_load(&allocations) - before, COUNTS ? 1 : 0);
+    run_good_ranks_on_all(3, quiet_body, NULL);
+}
+
+static ls_flight_record *take(const struct rank *rank) {
+    const bool late[LS_COMM_MAX_RANKS] = {false};
+    return ls_flight_take(rank->comm, LS_ERR_TIMEOUT, "a test", late);
+}
+
+/* 100 collectives, a message there and one back: the last 64 of them are kept, in order, and all are done. */
+static void kept_body(struct rank *rank) {
+    float values[200] = {0};
+    int peer = 1 - rank->rank;
+    CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
+    for (int i = 0; i < 100; i++) {
+        if (i == 98) ls_comm_label(rank->comm, "a label that is longer than a record has room for", 7);
+        CHECK(ls_comm_reduce(rank->comm, rank->stream, values, 200, LS_FP32, LS_REDUCE_MIN, 1) == LS_OK);
+    }
+    CHECK(ls_comm_send_recv(rank->comm, rank->stream, values, values + 100, 100, LS_FP32, peer) == LS_OK);
+    if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, values, 10, LS_INT32, peer) == LS_OK);
+    if (rank->rank == 1) CHECK(ls_comm_recv(rank->comm, rank->stream, values, 10, LS_INT32, peer) == LS_OK);
+    CHECK(ls_stream_synchronize(rank->stream) == LS_OK);
+    ls_flight_record *record = take(rank);
+    CHECK(record && record->world_size == 2 && record->group_count == 1 && record->groups[0].size == 2);
+    const ls_flight_rank *mine = &record->ranks[rank->rank];
+    CHECK(mine->presence == LS_FLIGHT_PRESENT && mine->count == LS_FLIGHT_KEPT && mine->operations[0].number == 39);
+    for (int i = 0; i < mine->count; i++) {
+        const ls_flight_operation *o = &mine->operations[i];
+        CHECK(o->number == 39 + (uint64_t)i && o->state == LS_FLIGHT_DONE && o->enqueued_ms > 0);
+        if (i >= 62) continue;
+        CHECK(o->kind == LS_OPERATION_REDUCE && o->sequence == o->number && o->count == 200 && o->op == LS_REDUCE_MIN);
+        CHECK(o->root == 1 && o->started_ms >= o->enqueued_ms && o->done_ms >= o->started_ms);
+        bool labelled = o->sequence == 99;
+        CHECK(strcmp(o->label, labelled ? "a label that is longer than a r" : "") == 0);
+        CHECK(o->label_number == (labelled ? 7 : -1));
+    }
+    const ls_flight_operation *both = &mine->operations[62], *last = &mine->operations[63];
+    CHECK(both->kind == LS_OPERATION_SEND_RECV && both->sequence == 1 && both->received == 1 && both->root == peer);
+    CHECK(last->dtype == LS_INT32 && last->root == peer && last->done_ms == 0); /* small: no time */
+    CHECK(rank->rank == 0 ? last->kind == LS_OPERATION_SEND && last->sequence == 2 : last->received == 2);
+    CHECK(!ls_flight_pending(record, rank->rank) && ls_flight_last(record, rank->rank) == last);
+    ls_flight_free(record);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    rank_close(rank);
+}
+
+TEST(the_last_64_operations_are_kept) { run_good_ranks_on_all(2, kept_body, NULL); }
+
+/* Owners may die while they write an entry, and marks may come when the entry is another operation's already. */
+static void torn_body(struct rank *rank) {
+    float value = 1;
+    CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
+    for (int i = 0; i < 5; i++)
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &value, 1, LS_FP32, LS_REDUCE_MAX) == LS_OK);
+    ls_flight_ring *ring = rank->comm->ring;
+    atomic_store(&ring->entries[2].number, 0);
+    ls_flight_stamp((ls_flight_mark){&ring->entries[4], ring->entries[4].number - LS_FLIGHT_KEPT}, LS_STAMP_DONE, 1);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    ls_flight_record *record = take(rank);
+    const ls_flight_rank *mine = &record->ranks[rank->rank];
+    CHECK(mine->count == 5 && mine->operations[1].number == 2 && mine->operations[2].number == 4);
+    CHECK(mine->operations[3].number == 5 && mine->operations[3].state == LS_FLIGHT_STARTED);
+    ls_flight_free(record);
+    rank_close(rank);
+}
+
+TEST(an_entry_that_is_being_written_is_left_out) { run_good_ranks_on_all(2, torn_body, NULL); }
+
+/* While others write and read at full speed; what is read is whole. */
+static void busy_body(struct rank *rank) {
+    float values[300] = {0};
+    CHECK(rank_open(rank, "inline", NULL, LONG_S) == LS_OK);
+    for (int i = 0; i < 300; i++) {
+        ls_comm_label(rank->comm, i % 2 ? "odd" : "even", i);
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, values, 1 + (size_t)i, LS_FP32, LS_REDUCE_MAX) == LS_OK);
+        if (i % 10 > 0) continue;
+        ls_flight_record *record = take(rank);
+        for (int r = 0; r < rank->world_size; r++)
+            for (int n = 0; n < record->ranks[r].count; n++) {
+                const ls_flight_operation *o = &record->ranks[r].operations[n];
+                CHECK(o->sequence == o->number && o->count == o->number && o->label_number == (int)o->number - 1);
+                CHECK(strcmp(o->label, o->number % 2 ? "even" : "odd") == 0);
+            }
+        ls_flight_free(record);
+    }
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    rank_close(rank);
+}
+
+TEST(records_taken_meanwhile_are_whole) { run_good_ranks_on_all(3, busy_body, NULL); }
+
+/* What a host call waits for shows, too. */
+static void host_call_body(struct rank *rank) {
+    void *memory;
+    CHECK(rank_open(rank, "inline", NULL, SHORT_S) == LS_OK);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    ls_status status = rank->rank == 0 ? ls_comm_alloc_shared(rank->comm, NULL, 4096, &memory)
+                                       : ls_comm_barrier(rank->comm, rank->stream);
+    CHECK(status == LS_ERR_TIMEOUT);
+    (void)ls_device_synchronize(rank->device);
+    rank_close(rank);
+}
+
+TEST_IN(scratch, a_host_call_shows) {
+    char table[LS_FLIGHT_TABLE];
+    setenv("LS_FLIGHT", scratch_folder(), 1);
+    stderr_begin();
+    run_good_ranks_on(&rank_backends[0], 2, host_call_body, NULL);
+    (void)stderr_end();
+    unsetenv("LS_FLIGHT");
+    ls_flight_record *record = take_record();
+    expect_text("host call", ls_flight_table(table, record), "rank 0          in         alloc_shared (4096 bytes), 1.");
+    expect_text("host call", table, "rank 1          in         #2 barrier, 1.");
+    ls_flight_free(record);
 }
 
 int main(void) { return run_added_tests(); }

@@ -53,6 +53,8 @@ compress||fp16 bf16 topk:0.1 topk:0.1,nofeedback
 no-overlap||-
 find-unused||-
 debug-ranks||-
+debug-collectives||-
+flight||/tmp
 schedule||gpipe
 uneven||-
 join|--uneven|-

@@ -106,7 +106,7 @@ struct ls_comm {
     ls_region *regions;
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
-        uint64_t step, meeting;      /* the last step, and the last one that began an operation */
+        uint64_t step, meeting;       /* the last step, and the last one that began an operation */
         const struct ls_wait *patrol; /* the wait whose patrol asks why, or NULL */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */

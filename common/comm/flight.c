@@ -19,7 +19,8 @@
 #include "common/comm/wait.h"
 
 enum { POLL_NS = 20000 };
-_Static_assert(LS_OPERATION_COUNT < LS_FLIGHT_HAS_LABEL && LS_COMM_MAX_RANKS < 255, "a kind and a root fit into a byte");
+_Static_assert(LS_OPERATION_COUNT < LS_FLIGHT_HAS_LABEL && LS_COMM_MAX_RANKS < 255,
+               "a kind and a root fit into a byte");
 
 /* Words that the owner writes in this order, and others read in this order. */
 static void put(_Atomic uint64_t *word, uint64_t value) { atomic_store_explicit(word, value, memory_order_release); }
@@ -137,15 +138,12 @@ bool ls_flight_read_entry(const ls_flight_ring *ring, int place, ls_flight_opera
 
 /* --- comparing ------------------------------------------------------------------------------------------------------ */
 
-static bool is_message(ls_operation_kind kind) {
-    return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV || kind == LS_OPERATION_SEND_RECV;
-}
-
 /* Whether a rank's operation is the one that meets `what`, which is `me`'s. */
 static bool meets(const ls_flight_operation *theirs, const ls_announcement *what, int me) {
     if (!ls_is_point_to_point(what))
-        return theirs->kind <= LS_OPERATION_BARRIER && !is_message(theirs->kind) && theirs->sequence == what->sequence;
-    if (!is_message(theirs->kind) || theirs->root != me) return false;
+        return theirs->kind <= LS_OPERATION_BARRIER && !ls_operation_is_message(theirs->kind) &&
+               theirs->sequence == what->sequence;
+    if (!ls_operation_is_message(theirs->kind) || theirs->root != me) return false;
     if (what->kind == LS_OPERATION_RECV) return theirs->kind != LS_OPERATION_RECV && theirs->sequence == what->offset;
     return theirs->kind != LS_OPERATION_SEND && theirs->received == what->sequence;
 }
@@ -225,7 +223,8 @@ ls_status ls_comm_compare_enqueued(ls_comm *comm, const ls_announcement *what, b
         if (fits(what, &theirs) && !comm->debug) continue;
         mine = own_operation(comm, what);
         /* the two ends of a send_recv send different things */
-        bool same_label = mine.kind == LS_OPERATION_SEND_RECV || (strcmp(theirs.label, mine.label) == 0 && theirs.label_number == mine.label_number);
+        bool same_label = mine.kind == LS_OPERATION_SEND_RECV ||
+                          (strcmp(theirs.label, mine.label) == 0 && theirs.label_number == mine.label_number);
         if (!fits(what, &theirs) || !same_label) return break_different(comm, r, &theirs, &mine);
     }
     return LS_OK;
@@ -264,11 +263,9 @@ static bool find_crossing(const ls_comm *comm, int rank, ls_flight_operation *th
     *group = ring->group;
     int place = ls_job_rank(comm, comm->rank) - group->first, last = (group->size - 1) * group->stride;
     if (place < 0 || place > last || place % group->stride != 0) return false;
-    if (is_message(theirs->kind) && theirs->root != place / group->stride) return false;
-    const ls_announcement what = {.sequence = theirs->sequence,
-                                  .offset = theirs->received,
-                                  .kind = (int32_t)theirs->kind,
-                                  .root = theirs->root};
+    if (ls_operation_is_message(theirs->kind) && theirs->root != place / group->stride) return false;
+    const ls_announcement what = {
+        .sequence = theirs->sequence, .offset = theirs->received, .kind = (int32_t)theirs->kind, .root = theirs->root};
     int their_rank = (ls_job_rank(comm, rank) - group->first) / group->stride;
     return !find_match(ls_flight_find_ring(log_of(comm, comm->rank), ring->hash), &what, their_rank, &mine);
 }

@@ -51,13 +51,18 @@
 typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
 #undef LS_OPERATION_ENUM
 
+/* Whether it is between two ranks. */
+static inline bool ls_operation_is_message(int kind) {
+    return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV || kind == LS_OPERATION_SEND_RECV;
+}
+
 enum {
     LS_FLIGHT_VERSION = 1,
     LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
     LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
     LS_FLIGHT_UNTIMED = 64, /* elements up to which starts and ends have no time */
-    LS_FLIGHT_LABEL = 32, /* bytes of a label, with its end */
-    LS_FLIGHT_NAME = 48   /* of a group's name */
+    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
+    LS_FLIGHT_NAME = 48     /* of a group's name */
 };
 
 /* enqueued  the rank has called the operation; its stream has not come to it
@@ -110,7 +115,7 @@ typedef struct ls_flight_group {
 typedef struct ls_flight_rank {
     int pid;
     ls_flight_presence presence;
-    bool late; /* the failed wait lacks this rank */
+    bool late;                       /* the failed wait lacks this rank */
     int count;                       /* at most LS_FLIGHT_KEPT x LS_FLIGHT_GROUPS */
     ls_flight_operation *operations; /* ascending by number; the record's */
 } ls_flight_rank;
@@ -124,7 +129,7 @@ typedef struct ls_flight_record {
     char reason[512];
     int group_count;
     ls_flight_group *groups;
-    ls_flight_rank *ranks; /* world_size of them */
+    ls_flight_rank *ranks;           /* world_size of them */
     ls_flight_operation *operations; /* room for those of all ranks */
 } ls_flight_record;
 
@@ -146,8 +151,8 @@ void ls_flight_free(ls_flight_record *record); /* NULL is a no-op */
 /* Where ranks of a group stopped doing the same. */
 typedef struct ls_flight_difference {
     enum {
-        LS_FLIGHT_SAME,     /* nowhere, in what is kept */
-        LS_FLIGHT_DIFFERS,  /* `odd` ranks run `found`, the others `expected` */
+        LS_FLIGHT_SAME,      /* nowhere, in what is kept */
+        LS_FLIGHT_DIFFERS,   /* `odd` ranks run `found`, the others `expected` */
         LS_FLIGHT_UNMATCHED, /* `odd` has one rank, which has no match for the message `expected` of its peer */
         LS_FLIGHT_MISSING    /* `odd` ranks have not come to `expected`, in which others are, or are late in it */
     } kind;
@@ -195,7 +200,6 @@ const char *ls_flight_operation_text(char text[LS_FLIGHT_TEXT], const ls_flight_
 const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *record);
 
 /* A line for each of a rank's last `count` operations, at most 64, the newest last. Returns `text`. */
-const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank,
-                              int count);
+const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank, int count);
 
 #endif

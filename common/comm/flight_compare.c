@@ -7,12 +7,8 @@
 
 #include "common/comm/flight.h"
 
-static bool is_message(ls_operation_kind kind) {
-    return kind == LS_OPERATION_SEND || kind == LS_OPERATION_RECV || kind == LS_OPERATION_SEND_RECV;
-}
-
 static bool is_collective(const ls_flight_operation *o) {
-    return o->kind <= LS_OPERATION_BARRIER && !is_message(o->kind);
+    return o->kind <= LS_OPERATION_BARRIER && !ls_operation_is_message(o->kind);
 }
 
 bool ls_flight_is_same(const ls_flight_operation *a, const ls_flight_operation *b) {
@@ -27,27 +23,6 @@ const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int ra
     return r->count > 0 ? &r->operations[r->count - 1] : NULL;
 }
 
-static bool is_over(const ls_flight_rank *r, int i) {
-    for (int later = i; later < r->count; later++)
-        if (r->operations[later].group == r->operations[i].group && r->operations[later].state == LS_FLIGHT_DONE)
-            return true;
-    return r->operations[i].state == LS_FLIGHT_CAPTURED;
-}
-
-const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int rank) {
-    const ls_flight_rank *r = &record->ranks[rank];
-    const ls_flight_operation *enqueued = NULL;
-    for (int i = 0; i < r->count; i++) {
-        const ls_flight_operation *o = &r->operations[i];
-        if (is_over(r, i)) continue;
-        if (o->state == LS_FLIGHT_STARTED) return o;
-        if (!enqueued) enqueued = o;
-    }
-    return enqueued;
-}
-
-/* --- collectives ---------------------------------------------------------------------------------------------------- */
-
 static const ls_flight_operation *find_collective(const ls_flight_rank *r, int group, uint64_t sequence) {
     for (int i = 0; i < r->count; i++) {
         const ls_flight_operation *o = &r->operations[i];
@@ -55,6 +30,38 @@ static const ls_flight_operation *find_collective(const ls_flight_rank *r, int g
     }
     return NULL;
 }
+
+/* NCCL's operations are seen to be done only by a rank that waits for one: what is done anywhere is not the place where
+ * another rank hangs. */
+static bool is_done_elsewhere(const ls_flight_record *record, const ls_flight_operation *o) {
+    if (strcmp(record->backend, "nccl") != 0 || !is_collective(o)) return false;
+    for (int r = 0; r < record->world_size; r++) {
+        const ls_flight_operation *other = find_collective(&record->ranks[r], o->group, o->sequence);
+        if (other && other->state == LS_FLIGHT_DONE) return true;
+    }
+    return false;
+}
+
+static bool is_over(const ls_flight_record *record, const ls_flight_rank *r, int i) {
+    const ls_flight_operation *o = &r->operations[i];
+    for (int later = i; later < r->count; later++)
+        if (r->operations[later].group == o->group && r->operations[later].state == LS_FLIGHT_DONE) return true;
+    return o->state == LS_FLIGHT_CAPTURED || is_done_elsewhere(record, o);
+}
+
+const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int rank) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    const ls_flight_operation *enqueued = NULL;
+    for (int i = 0; i < r->count; i++) {
+        const ls_flight_operation *o = &r->operations[i];
+        if (is_over(record, r, i)) continue;
+        if (o->state == LS_FLIGHT_STARTED) return o;
+        if (!enqueued) enqueued = o;
+    }
+    return enqueued;
+}
+
+/* --- collectives ---------------------------------------------------------------------------------------------------- */
 
 /* How many ranks have an operation like `o` under its number. */
 static int count_like(const ls_flight_record *record, const ls_flight_operation *o) {
@@ -94,7 +101,7 @@ static const ls_flight_operation *find_peer(const ls_flight_record *record, int 
     const ls_flight_rank *peer = &record->ranks[o->root];
     for (int i = 0; i < peer->count; i++) {
         const ls_flight_operation *p = &peer->operations[i];
-        if (p->group != o->group || !is_message(p->kind) || p->root != rank) continue;
+        if (p->group != o->group || !ls_operation_is_message(p->kind) || p->root != rank) continue;
         if (o->kind == LS_OPERATION_RECV ? p->kind != LS_OPERATION_RECV && p->sequence == o->received
                                          : p->kind != LS_OPERATION_SEND && p->received == o->sequence)
             return p;
@@ -105,7 +112,7 @@ static const ls_flight_operation *find_peer(const ls_flight_record *record, int 
 /* A message that is on its way and has no other end, or one of another count or type. */
 static bool compare_message(const ls_flight_record *record, int rank, const ls_flight_operation *o,
                             ls_flight_difference *out) {
-    if (!is_message(o->kind) || o->root < 0 || o->root >= record->world_size) return false;
+    if (!ls_operation_is_message(o->kind) || o->root < 0 || o->root >= record->world_size) return false;
     const ls_flight_operation *peer = find_peer(record, rank, o);
     bool fits = peer && peer->count == o->count && peer->dtype == o->dtype &&
                 (peer->kind == LS_OPERATION_SEND_RECV) == (o->kind == LS_OPERATION_SEND_RECV);
@@ -123,7 +130,7 @@ static bool compare_message(const ls_flight_record *record, int rank, const ls_f
 static const ls_flight_operation *find_pending(const ls_flight_record *record, int rank, int group) {
     const ls_flight_rank *r = &record->ranks[rank];
     for (int i = 0; i < r->count; i++)
-        if (r->operations[i].group == group && is_collective(&r->operations[i]) && !is_over(r, i))
+        if (r->operations[i].group == group && is_collective(&r->operations[i]) && !is_over(record, r, i))
             return &r->operations[i];
     return NULL;
 }
@@ -147,7 +154,7 @@ static void find_absent(const ls_flight_record *record, int group, ls_flight_dif
         int rank = g->first + i * g->stride;
         if (rank >= record->world_size) continue;
         const ls_flight_rank *r = &record->ranks[rank];
-        out->odd[rank] = r->late || last_number(r, group) < out->expected->sequence;
+        out->odd[rank] = r->late || r->presence != LS_FLIGHT_PRESENT || last_number(r, group) < out->expected->sequence;
         any = any || out->odd[rank];
     }
     if (any) out->kind = LS_FLIGHT_MISSING;

@@ -17,8 +17,7 @@ enum { GROUPS_MAX = LS_COMM_MAX_RANKS * LS_FLIGHT_GROUPS, RANK_MAX = LS_FLIGHT_K
 
 static const char *const states[] = {
 #define LS_ROW(name, text) text,
-    LS_FLIGHT_STATE_MAP(LS_ROW)
-};
+    LS_FLIGHT_STATE_MAP(LS_ROW)};
 static const char *const presences[] = {LS_FLIGHT_PRESENCE_MAP(LS_ROW)
 #undef LS_ROW
 };

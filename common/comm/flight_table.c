@@ -55,8 +55,8 @@ const char *ls_flight_operation_text(char text[LS_FLIGHT_TEXT], const ls_flight_
 
 /* " (203536 fp32, sum)", " (4096 bytes)" */
 static void put_shape(struct text *text, const ls_flight_operation *o) {
-    bool reduces = o->kind == LS_OPERATION_ALL_REDUCE || o->kind == LS_OPERATION_REDUCE ||
-                   o->kind == LS_OPERATION_REDUCE_SCATTER;
+    bool reduces =
+        o->kind == LS_OPERATION_ALL_REDUCE || o->kind == LS_OPERATION_REDUCE || o->kind == LS_OPERATION_REDUCE_SCATTER;
     if (o->kind == LS_OPERATION_ALLOC) put(text, " (%" PRIu64 " bytes)", o->count);
     if (o->kind >= LS_OPERATION_BARRIER) return;
     put(text, " (%" PRIu64 " %s%s%s)", o->count, ls_dtype_name((ls_dtype)o->dtype), reduces ? ", " : "",
@@ -109,12 +109,13 @@ static struct place place_of(const ls_flight_record *record, int rank) {
     const ls_flight_rank *r = &record->ranks[rank];
     const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
     struct place place = {.operation = o};
-    if (o)
-        place.since_ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
-    place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
-                  : r->presence == LS_FLIGHT_DIED         ? (in ? "died in" : o ? "died after" : "died")
+    if (o) place.since_ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
+    place.where = r->presence == LS_FLIGHT_ABSENT         ? "never came"
+                  : r->presence == LS_FLIGHT_DIED         ? (in  ? "died in"
+                                                             : o ? "died after"
+                                                                 : "died")
                   : r->presence == LS_FLIGHT_LEFT         ? (o ? "left after" : "left")
-                  : in && is_late_in(record, rank, in)     ? "late in"
+                  : in && is_late_in(record, rank, in)    ? "late in"
                   : in && in->state == LS_FLIGHT_ENQUEUED ? "queued"
                   : in                                    ? "in"
                   : o                                     ? "after"
@@ -124,27 +125,29 @@ static struct place place_of(const ls_flight_record *record, int rank) {
 
 static bool is_same_place(const struct place *a, const struct place *b) {
     if (strcmp(a->where, b->where) != 0 || !a->operation != !b->operation) return false;
-    return !a->operation || (a->operation->group == b->operation->group && a->operation->sequence == b->operation->sequence &&
-                             ls_flight_is_same(a->operation, b->operation));
+    return !a->operation ||
+           (a->operation->group == b->operation->group && a->operation->sequence == b->operation->sequence &&
+            ls_flight_is_same(a->operation, b->operation));
 }
 
 /* A line for all ranks that are where `rank` is; they are marked as shown. */
-static void put_row(struct text *text, const ls_flight_record *record, int rank, bool *shown) {
-    struct place place = place_of(record, rank);
+static void put_row(struct text *text, const ls_flight_record *record, const struct place *places, int rank,
+                    bool *shown) {
+    const struct place *place = &places[rank];
     bool together[LS_COMM_MAX_RANKS] = {false};
+    int64_t since_ms = place->since_ms;
     for (int r = rank; r < record->world_size; r++) {
-        struct place other = place_of(record, r);
-        together[r] = !shown[r] && is_same_place(&place, &other);
+        together[r] = !shown[r] && is_same_place(place, &places[r]);
         shown[r] = shown[r] || together[r];
-        if (together[r] && other.since_ms < place.since_ms) place.since_ms = other.since_ms;
+        if (together[r] && places[r].since_ms < since_ms) since_ms = places[r].since_ms;
     }
     char ranks[LS_FLIGHT_TEXT] = "";
     put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
-    put(text, "  %-14s  %-10s", ranks, place.where);
-    if (place.operation) {
+    put(text, "  %-14s  %-10s", ranks, place->where);
+    if (place->operation) {
         put(text, " ");
-        put_operation(text, record, place.operation);
-        put(text, ", %.1f s", (double)(record->taken_ms - place.since_ms) * 1e-3);
+        put_operation(text, record, place->operation);
+        put(text, ", %.1f s", (double)(record->taken_ms - since_ms) * 1e-3);
     }
     put(text, "\n");
 }
@@ -154,6 +157,10 @@ static void put_row(struct text *text, const ls_flight_record *record, int rank,
 static void put_others(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
     const ls_flight_group *group = &record->groups[d->group];
     int odd = 0;
+    if (ls_operation_is_message((int)d->found->kind)) {
+        put(text, "rank %d", d->found->root);
+        return;
+    }
     for (int r = 0; r < record->world_size; r++) odd += d->odd[r];
     if (group->size > odd + 1) {
         put(text, "the others");
@@ -173,7 +180,8 @@ static void put_difference(struct text *text, const ls_flight_record *record, co
     put(text, odd == 1 ? " is" : " are");
     if (d->kind == LS_FLIGHT_DIFFERS) {
         ls_flight_operation_text(expected, d->expected);
-        bool shapes = strcmp(expected, ls_flight_operation_text(found, d->found)) == 0;
+        ls_flight_operation_text(found, d->found);
+        bool shapes = strcmp(expected, found) == 0 || ls_operation_is_message((int)d->found->kind);
         put(text, " at %s", found);
         if (shapes) put_shape(text, d->found);
         put(text, ", ");
@@ -194,20 +202,21 @@ const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *
     text[0] = '\0';
     ls_flight_difference cause = ls_flight_find_cause(record);
     if (cause.kind != LS_FLIGHT_SAME) put_difference(&t, record, &cause);
+    struct place places[LS_COMM_MAX_RANKS];
     int rows = 0;
+    for (int r = 0; r < record->world_size; r++) places[r] = place_of(record, r);
     for (int r = 0; r < record->world_size; r++) {
         if (shown[r]) continue;
         if (++rows > ROWS) {
-            put(&t, "  and other ranks elsewhere: build/flight --ranks shows all\n");
+            put(&t, "  and other ranks elsewhere; build/flight --last 1 shows each\n");
             break;
         }
-        put_row(&t, record, r, shown);
+        put_row(&t, record, places, r, shown);
     }
     return text;
 }
 
-const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank,
-                              int count) {
+const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_record *record, int rank, int count) {
     static const char *const states[] = {
 #define ROW(name, text) text,
         LS_FLIGHT_STATE_MAP(ROW)

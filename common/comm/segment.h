@@ -127,9 +127,7 @@ typedef struct ls_segment {
 } ls_segment;
 
 /* Whether an operation is between two ranks, what.root being the other one. */
-static inline bool ls_is_point_to_point(const ls_announcement *what) {
-    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV || what->kind == LS_OPERATION_SEND_RECV;
-}
+static inline bool ls_is_point_to_point(const ls_announcement *what) { return ls_operation_is_message(what->kind); }
 
 size_t ls_control_nbytes(int world_size);
 

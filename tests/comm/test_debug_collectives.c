@@ -33,10 +33,11 @@ struct mismatch {
 
 static const struct mismatch mismatches[] = {
     {SAME, LS_OK, LONG_S, "", ""},
-    {LABEL, LS_ERR_INVALID, LONG_S, "rank 1 runs reduce (sum) of 10 fp32 elements to rank 0 (operation 2, 40 bytes), for rows 5",
+    {LABEL, LS_ERR_INVALID, LONG_S,
+     "rank 1 runs reduce (sum) of 10 fp32 elements to rank 0 (operation 2, 40 bytes), for rows 5",
      "runs reduce (sum) of 10 fp32 elements to rank 0 (operation 2, 40 bytes), for bucket 5"},
-    {NUMBER, LS_ERR_INVALID, LONG_S, "rank 1 runs reduce (sum) of 10 fp32 elements to rank 0 (operation 2, 40 bytes), for bucket 6",
-     "for bucket 5"},
+    {NUMBER, LS_ERR_INVALID, LONG_S,
+     "rank 1 runs reduce (sum) of 10 fp32 elements to rank 0 (operation 2, 40 bytes), for bucket 6", "for bucket 5"},
     {KIND, LS_ERR_INVALID, LONG_S, "rank 1 runs broadcast of 10 fp32", "runs reduce (sum) of 10 fp32"},
     {ELEMENTS, LS_ERR_INVALID, LONG_S, "rank 1 runs reduce (sum) of 11 fp32", "runs reduce (sum) of 10 fp32"},
     {DTYPE, LS_ERR_INVALID, LONG_S, "rank 1 runs reduce (sum) of 10 int32", "runs reduce (sum) of 10 fp32"},

@@ -54,7 +54,8 @@ static const struct hang hangs[] = {
      "rank 2 is at #15 all_reduce of bucket 2, the others at #15 all_reduce of bucket 1\n",
      "rank 2          in         #15 all_reduce of bucket 2", "ranks 0, 1, 3   in         #15 all_reduce of bucket 1"},
     {"a rank has another count", COUNT, false, LONG_S,
-     "rank 2 is at #15 all_reduce of bucket 1 (201 fp32, sum), the others at #15 all_reduce of bucket 1 (200 fp32, sum)\n",
+     "rank 2 is at #15 all_reduce of bucket 1 (201 fp32, sum), the others at #15 all_reduce of bucket 1 (200 fp32, "
+     "sum)\n",
      "rank 2          in         #15 all_reduce of bucket 1 (201 fp32, sum)", "(200 fp32, sum)"},
     {"a rank is stopped", STOPS, true, SHORT_S, "rank 2 is missing at #15 all_reduce of bucket 1 (200 fp32, sum)\n",
      "rank 2          after      #14 all_reduce of bucket 0", "ranks 0, 1, 3   in         #15 all_reduce of bucket 1"},
@@ -183,12 +184,8 @@ void *__libc_malloc(size_t nbytes);
 void *__libc_calloc(size_t count, size_t nbytes);
 void *__libc_realloc(void *memory, size_t nbytes);
 void *malloc(size_t nbytes) { return atomic_fetch_add(&allocations, 1), __libc_malloc(nbytes); }
-void *calloc(size_t count, size_t nbytes) {
-    return atomic_fetch_add(&allocations, 1), __libc_calloc(count, nbytes);
-}
-void *realloc(void *memory, size_t nbytes) {
-    return atomic_fetch_add(&allocations, 1), __libc_realloc(memory, nbytes);
-}
+void *calloc(size_t count, size_t nbytes) { return atomic_fetch_add(&allocations, 1), __libc_calloc(count, nbytes); }
+void *realloc(void *memory, size_t nbytes) { return atomic_fetch_add(&allocations, 1), __libc_realloc(memory, nbytes); }
 #endif
 
 static void quiet_body(struct rank *rank) {
@@ -319,7 +316,8 @@ TEST_IN(scratch, a_host_call_shows) {
     (void)stderr_end();
     unsetenv("LS_FLIGHT");
     ls_flight_record *record = take_record();
-    expect_text("host call", ls_flight_table(table, record), "rank 0          in         alloc_shared (4096 bytes), 1.");
+    expect_text("host call", ls_flight_table(table, record),
+                "rank 0          in         alloc_shared (4096 bytes), 1.");
     expect_text("host call", table, "rank 1          in         #2 barrier, 1.");
     ls_flight_free(record);
 }

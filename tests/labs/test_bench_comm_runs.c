@@ -36,7 +36,8 @@ static void make_settings(ls_int_list n, const char *sizes) {
 
 static void add_everything(void) {
     for (const comm_operation *operation = comm_operations; operation->name; operation++) {
-        if (!comm_is_all_reduce(operation)) settings.cases[settings.case_count++] = (comm_case){.operation = operation, .algorithm = ""};
+        if (!comm_is_all_reduce(operation))
+            settings.cases[settings.case_count++] = (comm_case){.operation = operation, .algorithm = ""};
         for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; comm_is_all_reduce(operation) && row->name;
              row++)
             settings.cases[settings.case_count++] = (comm_case){.operation = operation, .algorithm = row->name};

@@ -297,7 +297,8 @@ TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
         kill(pid, SIGKILL);
         assert_int_equal(program_finish(&p), 1);
         if (!strstr(p.err_text, wanted)) fail_msg("'%s' is not in: %s", wanted, p.err_text);
-        assert_true(count_text(p.err_text, ": error: ") <= 3); /* the survivors', if they had time for them, and the launcher's */
+        assert_true(count_text(p.err_text, ": error: ") <=
+                    3); /* the survivors', if they had time for them, and the launcher's */
         assert_int_equal(scratch_file_count(), 0);
     }
 }

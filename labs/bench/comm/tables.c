@@ -162,7 +162,8 @@ static void print_flight_cost(const comm_results *results) {
     const comm_settings *settings = settings_of(results);
     double ratios[COMM_RUNS_MAX];
     if (!settings->flight_cost || settings->check_only) return;
-    printf("\ntime with flight records / without, median (and quantiles 0.1 to 0.9) of %d pairs of runs\n", settings->runs);
+    printf("\ntime with flight records / without, median (and quantiles 0.1 to 0.9) of %d pairs of runs\n",
+           settings->runs);
     for (int i = 0; i + 1 < results->row_count; i++) {
         const comm_row *with = &results->rows[i], *without = with + 1;
         if (!settings->cases[without->case_index].unrecorded || without->case_index != with->case_index + 1) continue;

@@ -1,9 +1,10 @@
 /* Flight records: the last operations of every rank of a job, kept for the moment in which it hangs.
  *
- * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight.c). The rings
- * of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that a record shows
- * where a rank is in whichever group. When a rank breaks the group because of a time-out, a death, or ranks out of step, it copies the rings of all
- * ranks into an ls_flight_record, prints ls_flight_table of it, and, where the user asked for it, writes it to a file.
+ * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight.c). The
+ * rings of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that a record
+ * shows where a rank is in whichever group. A rank that breaks the group because of a time-out, a death, or ranks out
+ * of step, copies the rings of all ranks into an ls_flight_record, prints ls_flight_table of it and, where the user
+ * asked for it, writes it to a file.
  *
  * The file holds JSON lines, in this order; names and texts are those of the fields below:
  *

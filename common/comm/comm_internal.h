@@ -154,7 +154,7 @@ const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY
 /* ls_ranks_text of the group's ranks whose entry is true, by their names: the job's ranks. */
 const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm);
 
-/* --- the flight record (flight.c; flight_take.c) ---------------------------------------------------------------------- */
+/* --- the flight record (flight_ring.c; flight_take.c) ----------------------------------------------------------------- */
 
 /* Once a rank has the group's memory, and before it goes. */
 void ls_flight_join(ls_comm *comm);

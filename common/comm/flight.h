@@ -1,6 +1,6 @@
 /* Flight records: the last operations of every rank of a job, kept for the moment in which it hangs.
  *
- * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight.c). The
+ * Each rank records its operations in a ring of LS_FLIGHT_KEPT entries per group, in shared memory (flight_ring.c). The
  * rings of all groups of a job lie in the memory of the group of all its ranks (ls_comm_options.job), so that a record
  * shows where a rank is in whichever group. A rank that breaks the group because of a time-out, a death, or ranks out
  * of step, copies the rings of all ranks into an ls_flight_record, prints ls_flight_table of it and, where the user
@@ -26,7 +26,6 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/comm/comm.h"
 
 /* X(NAME, text, has elements, preposition before the root or peer) */
 #define LS_OPERATION_MAP(X)                                                                                            \
@@ -60,6 +59,7 @@ static inline bool ls_operation_is_message(int kind) {
 enum {
     LS_FLIGHT_VERSION = 1,
     LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
+    LS_FLIGHT_RANKS = 64,   /* of a job: LS_COMM_MAX_RANKS */
     LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
     LS_FLIGHT_UNTIMED = 64, /* elements up to which starts and ends have no time */
     LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
@@ -159,7 +159,7 @@ typedef struct ls_flight_difference {
     } kind;
     int group;
     const ls_flight_operation *expected, *found; /* in the record; found is NULL where nothing is */
-    bool odd[LS_COMM_MAX_RANKS];                 /* the job's ranks */
+    bool odd[LS_FLIGHT_RANKS];                   /* the job's ranks */
 } ls_flight_difference;
 
 /* The first difference of a group: of collectives with the same sequence number, as far as both ranks' rings reach back;

@@ -13,7 +13,7 @@
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 #define WHOLE_MAX ((int64_t)1 << 53)
 
-enum { GROUPS_MAX = LS_COMM_MAX_RANKS * LS_FLIGHT_GROUPS, RANK_MAX = LS_FLIGHT_KEPT * LS_FLIGHT_GROUPS };
+enum { GROUPS_MAX = LS_FLIGHT_RANKS * LS_FLIGHT_GROUPS, RANK_MAX = LS_FLIGHT_KEPT * LS_FLIGHT_GROUPS };
 
 static const char *const states[] = {
 #define LS_ROW(name, text) text,
@@ -161,7 +161,7 @@ static void read_head(struct reading *reading, ls_json *json, const cJSON *line)
         ls_json_refuse(json, cJSON_GetObjectItem(line, "version"),
                        "the flight record has version %lld; this program reads version %d", (long long)version,
                        LS_FLIGHT_VERSION);
-    int world_size = (int)ls_json_whole(json, line, "world_size", 1, LS_COMM_MAX_RANKS);
+    int world_size = (int)ls_json_whole(json, line, "world_size", 1, LS_FLIGHT_RANKS);
     if (ls_json_failed(json)) return;
     ls_flight_record *record = reading->record = ls_flight_create(world_size, GROUPS_MAX);
     if (!record) {
@@ -185,8 +185,8 @@ static void read_group(ls_flight_record *record, ls_json *json, const cJSON *lin
     ls_flight_group *group = &record->groups[record->group_count++];
     read_text(json, line, "name", group->name, sizeof group->name);
     group->first = (int)ls_json_whole(json, line, "first", 0, record->world_size - 1);
-    group->stride = (int)ls_json_whole(json, line, "stride", 1, LS_COMM_MAX_RANKS);
-    group->size = (int)ls_json_whole(json, line, "size", 1, LS_COMM_MAX_RANKS);
+    group->stride = (int)ls_json_whole(json, line, "stride", 1, LS_FLIGHT_RANKS);
+    group->size = (int)ls_json_whole(json, line, "size", 1, LS_FLIGHT_RANKS);
 }
 
 static void read_rank(struct reading *reading, ls_json *json, const cJSON *line) {

@@ -1,6 +1,6 @@
 /* flight_table — a record as text: first where the ranks' ways parted, then where each of them is.
  *
- *     rank 2 at #118 broadcast of bn1 from rank 0, the others at #118 all_reduce of bucket 3
+ *     rank 2 is at #118 broadcast of bn1 from rank 0, the others at #118 all_reduce of bucket 3
  *       ranks 0, 1, 3   in     #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s
  *       rank 2          in     #118 broadcast of bn1 from rank 0 (64 fp32), 5.0 s */
 #include <inttypes.h>
@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/comm/comm_internal.h"
 #include "common/comm/flight.h"
 #include "common/comm/reduce_kernels.h"
 
@@ -134,7 +133,7 @@ static bool is_same_place(const struct place *a, const struct place *b) {
 static void put_row(struct text *text, const ls_flight_record *record, const struct place *places, int rank,
                     bool *shown) {
     const struct place *place = &places[rank];
-    bool together[LS_COMM_MAX_RANKS] = {false};
+    bool together[LS_FLIGHT_RANKS] = {false};
     int64_t since_ms = place->since_ms;
     for (int r = rank; r < record->world_size; r++) {
         together[r] = !shown[r] && is_same_place(place, &places[r]);
@@ -198,11 +197,11 @@ static void put_difference(struct text *text, const ls_flight_record *record, co
 
 const char *ls_flight_table(char text[LS_FLIGHT_TABLE], const ls_flight_record *record) {
     struct text t = {text, LS_FLIGHT_TABLE};
-    bool shown[LS_COMM_MAX_RANKS] = {false};
+    bool shown[LS_FLIGHT_RANKS] = {false};
     text[0] = '\0';
     ls_flight_difference cause = ls_flight_find_cause(record);
     if (cause.kind != LS_FLIGHT_SAME) put_difference(&t, record, &cause);
-    struct place places[LS_COMM_MAX_RANKS];
+    struct place places[LS_FLIGHT_RANKS];
     int rows = 0;
     for (int r = 0; r < record->world_size; r++) places[r] = place_of(record, r);
     for (int r = 0; r < record->world_size; r++) {

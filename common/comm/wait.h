@@ -63,7 +63,7 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 
-/* --- comparing what ranks have enqueued (flight.c) --------------------------------------------------------------------- */
+/* --- comparing what ranks have enqueued (flight_ring.c) ---------------------------------------------------------------- */
 
 /* Compares what the other ranks have enqueued with `what`, which this rank has enqueued. LS_ERR_INVALID (reported; the
  * group is broken): a rank has enqueued another operation. Otherwise LS_OK, and missing[r] says whether rank r has not

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/comm/comm.h"
 #include "common/comm/flight.h"
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"

@@ -2,7 +2,7 @@
  *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather, scatter and send_recv
  *           are sends and receives in one ncclGroup, so that they go on at the same time. barrier is an
  *           all-reduce of one number. An operation of no elements is none
- *   cost  : a call of NCCL, an event, and the flight record (flight.c). The host does not wait for the GPU or for other ranks,
+ *   cost  : a call of NCCL, an event, and the flight record. The host does not wait for the GPU or for other ranks,
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
  *           thread, and the host looks, giving its core away, until that has put the operation on the stream: tens of
  *           microseconds for each, and much longer at the first operation of its kind, when NCCL connects ranks

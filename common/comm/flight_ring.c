@@ -1,4 +1,4 @@
-/* flight — the ring in which each rank keeps its last operations, and comparing with the others' rings.
+/* flight_ring — the ring in which each rank keeps its last operations, and comparing with the others' rings.
  *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring in
  *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
  *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
@@ -19,6 +19,7 @@
 #include "common/comm/wait.h"
 
 enum { POLL_NS = 20000 };
+_Static_assert(LS_FLIGHT_RANKS == LS_COMM_MAX_RANKS, "a record has room for all ranks");
 _Static_assert(LS_OPERATION_COUNT < LS_FLIGHT_HAS_LABEL && LS_COMM_MAX_RANKS < 255,
                "a kind and a root fit into a byte");
 

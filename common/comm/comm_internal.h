@@ -189,6 +189,9 @@ static inline void ls_flight_end(ls_flight_mark mark, const ls_announcement *wha
     ls_flight_stamp(mark, LS_STAMP_DONE, ls_flight_time(what));
 }
 
+/* A rank that waits for others is alive. */
+void ls_flight_look(const ls_comm *comm);
+
 /* False: it is empty, or being written. out->root is the group's rank; out->group is not filled. */
 bool ls_flight_read_entry(const ls_flight_ring *ring, int entry, ls_flight_operation *out);
 

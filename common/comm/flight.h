@@ -11,7 +11,8 @@
  *     {"line":"record","version":1,"program":...,"backend":...,"world_size":4,"taken_by":1,"taken_ms":...,"group":0,
  *      "status":"a peer missed its deadline","reason":"all_reduce (sum) of 10 fp32 elements (operation 3, ..."}
  *     {"line":"group","name":"group0","first":0,"stride":1,"size":4}              one per group, numbered 0, 1, ...
- *     {"line":"rank","rank":0,"pid":4711,"presence":"present","late":false}      one per rank, in order
+ *     {"line":"rank","rank":0,"pid":4711,"presence":"present","late":false,"looked_ms":...}
+ *                                                                                 one per rank, in order
  *     {"line":"operation","rank":0,"group":0,"number":117,"sequence":117,"received":0,"kind":"all_reduce",
  *      "count":10,"dtype":"fp32","op":"sum","root":-1,"label":"bucket","label_number":3,"state":"started",
  *      "enqueued_ms":...,"started_ms":...,"done_ms":0}                     ascending, for each rank
@@ -116,8 +117,9 @@ typedef struct ls_flight_group {
 typedef struct ls_flight_rank {
     int pid;
     ls_flight_presence presence;
-    bool late;                       /* the failed wait lacks this rank */
-    int count;                       /* at most LS_FLIGHT_KEPT x LS_FLIGHT_GROUPS */
+    bool late;         /* the failed wait lacks this rank */
+    int64_t looked_ms; /* when it last waited and looked for others, as it does 20 times a second; 0: never */
+    int count;         /* at most LS_FLIGHT_KEPT x LS_FLIGHT_GROUPS */
     ls_flight_operation *operations; /* ascending by number; the record's */
 } ls_flight_rank;
 
@@ -178,6 +180,10 @@ bool ls_flight_is_same(const ls_flight_operation *a, const ls_flight_operation *
 /* The operation that a rank is in: the oldest that has started and is not done; else the oldest that is enqueued; else
  * NULL. An operation behind which a later one of the same group is done is done, too. */
 const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int rank);
+
+/* Whether the rank is in an operation and does not look for the others any more, which it waits for or holds up: it is
+ * stopped, or busy for long. */
+bool ls_flight_is_stuck(const ls_flight_record *record, int rank);
 
 /* The rank's last operation, whatever its state; NULL: it has none. */
 const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int rank);

@@ -61,6 +61,17 @@ const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int
     return enqueued;
 }
 
+/* Within half of the time that it is in the operation it would have looked: machines may be busy. */
+bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
+    enum { SHORTEST_MS = 300 };
+    const ls_flight_rank *r = &record->ranks[rank];
+    const ls_flight_operation *in = ls_flight_pending(record, rank);
+    if (!in || in->state == LS_FLIGHT_ENQUEUED) return false;
+    int64_t since_ms = in->started_ms > 0 ? in->started_ms : in->enqueued_ms;
+    int64_t alive_ms = r->looked_ms > since_ms ? r->looked_ms : since_ms, lasts_ms = record->taken_ms - since_ms;
+    return lasts_ms > SHORTEST_MS && record->taken_ms - alive_ms > lasts_ms / 2;
+}
+
 /* --- collectives ---------------------------------------------------------------------------------------------------- */
 
 /* How many ranks have an operation like `o` under its number. */
@@ -142,19 +153,24 @@ static uint64_t last_number(const ls_flight_rank *r, int group) {
     return last;
 }
 
+/* Ranks that have not come to the last collective which any rank of the group is in, or that died or left; else those
+ * that were found to be late. */
 static void find_absent(const ls_flight_record *record, int group, ls_flight_difference *out) {
     const ls_flight_group *g = &record->groups[group];
-    bool any = false;
+    const ls_flight_operation *in = ls_flight_pending(record, record->taken_by);
+    bool any = false, noticed = group == record->group && in && in->group == group;
     for (int i = 0; i < g->size; i++) {
         int rank = g->first + i * g->stride;
         const ls_flight_operation *o = rank < record->world_size ? find_pending(record, rank, group) : NULL;
         if (o && (!out->expected || o->sequence > out->expected->sequence)) out->expected = o;
     }
+    if (noticed && (!out->expected || ls_operation_is_message((int)in->kind))) out->expected = in;
     for (int i = 0; i < g->size && out->expected; i++) {
         int rank = g->first + i * g->stride;
         if (rank >= record->world_size) continue;
         const ls_flight_rank *r = &record->ranks[rank];
-        out->odd[rank] = r->late || r->presence != LS_FLIGHT_PRESENT || last_number(r, group) < out->expected->sequence;
+        bool behind = is_collective(out->expected) && last_number(r, group) < out->expected->sequence;
+        out->odd[rank] = behind || r->presence != LS_FLIGHT_PRESENT || (noticed && r->late);
         any = any || out->odd[rank];
     }
     if (any) out->kind = LS_FLIGHT_MISSING;
@@ -196,7 +212,8 @@ static int weight_of(const ls_flight_record *record, const ls_flight_difference 
     if (d->kind == LS_FLIGHT_DIFFERS) return 3;
     for (int r = 0; r < record->world_size; r++) {
         const ls_flight_rank *rank = &record->ranks[r];
-        if (d->odd[r] && (rank->late || rank->presence != LS_FLIGHT_PRESENT || !ls_flight_pending(record, r))) return 2;
+        bool idle = rank->presence != LS_FLIGHT_PRESENT || !ls_flight_pending(record, r);
+        if (d->odd[r] && (idle || ls_flight_is_stuck(record, r))) return 2;
     }
     return 1;
 }

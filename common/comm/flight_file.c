@@ -96,6 +96,7 @@ static void write_rank(ls_file_writer *writer, int r, const ls_flight_rank *rank
     add_number(object, "pid", rank->pid);
     cJSON_AddStringToObject(object, "presence", presences[rank->presence]);
     cJSON_AddBoolToObject(object, "late", rank->late);
+    add_number(object, "looked_ms", rank->looked_ms);
     end_line(writer, object);
 }
 
@@ -197,6 +198,7 @@ static void read_rank(struct reading *reading, ls_json *json, const cJSON *line)
     rank->pid = (int)ls_json_whole(json, line, "pid", 0, INT32_MAX);
     rank->presence = (ls_flight_presence)read_choice(json, line, "presence", presences, LS_FLIGHT_PRESENCE_COUNT);
     rank->late = ls_json_bool(json, line, "late");
+    rank->looked_ms = ls_json_whole(json, line, "looked_ms", 0, WHOLE_MAX);
 }
 
 static void read_operation(ls_flight_record *record, ls_json *json, const cJSON *line) {

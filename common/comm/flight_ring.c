@@ -48,6 +48,10 @@ void ls_flight_leave(ls_comm *comm) {
     if (comm->flight && comm->owns_flight) atomic_store(&log_of(comm, comm->rank)->left, 1);
 }
 
+void ls_flight_look(const ls_comm *comm) {
+    if (comm->ring) atomic_store(&log_of(comm, comm->rank)->looked_ms, ls_coarse_now_ms());
+}
+
 static void count_recorded(const ls_comm *comm, const ls_announcement *what) {
     ls_rank_slot *slot = &comm->segment->slot[comm->rank];
     if (!ls_is_point_to_point(what)) {
@@ -320,6 +324,7 @@ ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
         double now_us = ls_now_us();
         if (now_us < patrol_us) continue;
         patrol_us = now_us + LS_PATROL_US;
+        ls_flight_look(comm);
         memcpy(lost, missing, sizeof lost);
         status = find_lost(comm, what, lost);
         if (status == LS_OK) status = compare_order(comm, what, missing);

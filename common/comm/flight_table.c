@@ -97,11 +97,13 @@ struct place {
     int64_t since_ms;
 };
 
-/* Whether a rank is in the collective in which it is awaited: then it has not come on. */
+/* Whether a rank is in the operation in which it is awaited: then it has not come on. */
 static bool is_late_in(const ls_flight_record *record, int rank, const ls_flight_operation *in) {
     const ls_flight_operation *awaited = ls_flight_pending(record, record->taken_by);
-    return record->ranks[rank].late && awaited && awaited->group == in->group && awaited->kind == in->kind &&
-           awaited->sequence == in->sequence && awaited->root == in->root;
+    if (!record->ranks[rank].late || !awaited || awaited->group != in->group) return false;
+    if (ls_operation_is_message((int)awaited->kind))
+        return ls_operation_is_message((int)in->kind) && awaited->root == rank && in->root == record->taken_by;
+    return awaited->kind == in->kind && awaited->sequence == in->sequence;
 }
 
 static struct place place_of(const ls_flight_record *record, int rank) {
@@ -109,16 +111,16 @@ static struct place place_of(const ls_flight_record *record, int rank) {
     const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
     struct place place = {.operation = o};
     if (o) place.since_ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
-    place.where = r->presence == LS_FLIGHT_ABSENT         ? "never came"
-                  : r->presence == LS_FLIGHT_DIED         ? (in  ? "died in"
-                                                             : o ? "died after"
-                                                                 : "died")
-                  : r->presence == LS_FLIGHT_LEFT         ? (o ? "left after" : "left")
-                  : in && is_late_in(record, rank, in)    ? "late in"
-                  : in && in->state == LS_FLIGHT_ENQUEUED ? "queued"
-                  : in                                    ? "in"
-                  : o                                     ? "after"
-                                                          : "at the start";
+    place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
+                  : r->presence == LS_FLIGHT_DIED ? (in  ? "died in"
+                                                     : o ? "died after"
+                                                         : "died")
+                  : r->presence == LS_FLIGHT_LEFT ? (o ? "left after" : "left")
+                  : in && (is_late_in(record, rank, in) || ls_flight_is_stuck(record, rank)) ? "late in"
+                  : in && in->state == LS_FLIGHT_ENQUEUED                                    ? "queued"
+                  : in                                                                       ? "in"
+                  : o                                                                        ? "after"
+                                                                                             : "at the start";
     return place;
 }
 

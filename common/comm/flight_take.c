@@ -53,6 +53,7 @@ static int compare_numbers(const void *left, const void *right) {
 static void copy_log(ls_flight_record *record, uint64_t *hashes, const ls_flight_log *log, ls_flight_rank *rank) {
     rank->pid = (int)atomic_load(&log->pid);
     rank->presence = presence_of(log);
+    rank->looked_ms = atomic_load(&log->looked_ms);
     int32_t rings = atomic_load(&log->ring_count);
     for (int i = 0; i < rings; i++) {
         int number = find_group(record, hashes, &log->rings[i]);

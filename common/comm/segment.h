@@ -92,6 +92,7 @@ typedef struct ls_flight_log {
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t enqueued; /* the last operation's number */
     _Atomic int32_t pid, left;                              /* pid 0: it has not joined */
     _Atomic int32_t ring_count;                             /* groups beyond the last ring are not recorded */
+    _Atomic int64_t looked_ms;                              /* when it last asked why a wait lasts */
     ls_flight_ring rings[LS_FLIGHT_GROUPS];
 } ls_flight_log;
 

@@ -283,6 +283,7 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
         if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
         if (until_us <= 0) until_us = ls_now_us() - interval_us + left_us;
+        ls_flight_look(comm);
         comm->channel[wait->channel].patrol = wait;
         ls_status status = patrol(comm, wait, until_us);
         comm->channel[wait->channel].patrol = NULL;

@@ -17,6 +17,7 @@ static ls_flight_record *make_record(int world_size, int groups) {
     assert_non_null(record);
     record->group_count = groups;
     record->taken_ms = 10000;
+    for (int r = 0; r < world_size; r++) record->ranks[r].looked_ms = 9990;
     record->groups[0] = (ls_flight_group){"group0", 0, 1, world_size};
     snprintf(record->program, sizeof record->program, "made_up");
     snprintf(record->reason, sizeof record->reason, "a \"reason\" with \\ and \t");
@@ -139,6 +140,44 @@ TEST(the_cause_may_lie_in_another_group) {
     ls_flight_free(record);
 }
 
+/* Rank 1 is in the receive that rank 0's send needs, and stopped there. */
+TEST(a_rank_may_be_late_in_a_message) {
+    char table[LS_FLIGHT_TABLE];
+    ls_flight_record *record = make_record(3, 1);
+    add_message(record, 0, LS_OPERATION_SEND, 1, 1);
+    add_message(record, 1, LS_OPERATION_RECV, 1, 0);
+    add(record, 2, LS_OPERATION_BARRIER, 1);
+    record->ranks[1].late = true;
+    assert_string_equal(ls_flight_table(table, record),
+                        "rank 1 is missing at #1 send to rank 1 (10 fp32)\n"
+                        "  rank 0          in         #1 send to rank 1 (10 fp32), 5.0 s\n"
+                        "  rank 1          late in    #1 recv from rank 0 (10 fp32), 5.0 s\n"
+                        "  rank 2          in         #1 barrier, 5.0 s\n");
+    ls_flight_free(record);
+}
+
+/* Of two ends of a message, each of which is awaited elsewhere, the one that does not look any more is the cause. */
+TEST(a_rank_that_does_not_look_any_more_is_stuck) {
+    char table[LS_FLIGHT_TABLE];
+    ls_flight_record *record = make_record(4, 2);
+    record->groups[0] = (ls_flight_group){"tensor0", 0, 1, 2};
+    record->groups[1] = (ls_flight_group){"tensor2", 2, 1, 2};
+    add(record, 0, LS_OPERATION_ALL_REDUCE, 9);
+    add_message(record, 1, LS_OPERATION_SEND, 4, 3);
+    add(record, 2, LS_OPERATION_ALL_REDUCE, 5)->group = 1;
+    add_message(record, 3, LS_OPERATION_RECV, 4, 1);
+    record->ranks[3].looked_ms = 6000;
+    assert_false(ls_flight_is_stuck(record, 1));
+    assert_true(ls_flight_is_stuck(record, 3));
+    assert_non_null(
+        strstr(ls_flight_table(table, record), "rank 3 is missing at #5 all_reduce (10 fp32, sum) in tensor2\n"));
+    assert_non_null(strstr(table, "  rank 3          late in    #4 recv from rank 1 (10 fp32) in tensor0, 5.0 s\n"));
+    record->ranks[3].looked_ms = 0; /* never: it has begun just now, or is busy */
+    record->ranks[3].operations[0].started_ms = 9800;
+    assert_false(ls_flight_is_stuck(record, 3));
+    ls_flight_free(record);
+}
+
 /* A rank that has not waited for its operation over NCCL has not seen its end, but another rank has. */
 TEST(what_nccl_has_done_anywhere_is_done) {
     ls_flight_record *record = make_record(2, 1);
@@ -196,6 +235,7 @@ static ls_flight_record *make_full_record(void) {
         record->ranks[r].pid = 100 + r;
         record->ranks[r].presence = (ls_flight_presence)(r + 1);
         record->ranks[r].late = r == 1;
+        record->ranks[r].looked_ms = 77 * r;
     }
     return record;
 }
@@ -217,7 +257,8 @@ TEST_IN(scratch, what_is_written_is_read) {
     assert_memory_equal(again->groups, record->groups, 2 * sizeof *again->groups);
     for (int r = 0; r < 3; r++) {
         ls_flight_rank *a = &again->ranks[r], *b = &record->ranks[r];
-        assert_true(a->pid == b->pid && a->presence == b->presence && a->late == b->late && a->count == b->count);
+        assert_true(a->pid == b->pid && a->presence == b->presence && a->late == b->late &&
+                    a->looked_ms == b->looked_ms && a->count == b->count);
         assert_memory_equal(a->operations, b->operations, (size_t)a->count * sizeof *a->operations);
     }
     ls_flight_free(again);

@@ -191,6 +191,7 @@ static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, do
     bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
+    ls_flight_look(g->comm);
     ls_status status = ls_nccl_ask_mates(g);
     if (status == LS_OK) status = look_around(g, what, missing);
     return status == LS_OK && late ? break_late(g, what, missing) : status;

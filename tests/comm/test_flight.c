@@ -297,6 +297,16 @@ static void busy_body(struct rank *rank) {
 
 TEST(records_taken_meanwhile_are_whole) { run_good_ranks_on_all(3, busy_body, NULL); }
 
+TEST(a_group_may_be_without_record) {
+    ls_comm *comms[2];
+    const bool late[2] = {false};
+    const ls_comm_options options = {.world_size = 2, .timeout_s = 1, .unrecorded = true};
+    assert_int_equal(ls_comm_create_threads(comms, &options), LS_OK);
+    assert_true(!comms[0]->ring && !comms[1]->ring);
+    assert_null(ls_flight_take(comms[0], LS_ERR_TIMEOUT, "a test", late));
+    for (int r = 0; r < 2; r++) ls_comm_destroy(comms[r]);
+}
+
 /* What a host call waits for shows, too. */
 static void host_call_body(struct rank *rank) {
     void *memory;

@@ -301,7 +301,7 @@ static bool any_of(const ls_comm *comm, const bool *ranks) {
 
 /* Whoever is lost may have come before. */
 static ls_status find_lost(ls_comm *comm, const ls_announcement *what, bool *lost) {
-    bool missing[LS_COMM_MAX_RANKS], died;
+    bool missing[LS_COMM_MAX_RANKS] = {false}, died;
     char text[LS_RANKS_TEXT_CAPACITY];
     if (!ls_comm_only_lost(comm, lost, &died)) return LS_OK;
     ls_status status = ls_comm_compare_enqueued(comm, what, missing);

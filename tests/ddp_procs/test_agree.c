@@ -315,7 +315,7 @@ static bool is_among(const char *name, const char *const *names) {
 /* Machines may keep files in different folders, so the default is no answer for an option that names one. All ranks
  * write into the folder of --trace. */
 TEST(test_rows_of_files_say_what_ranks_agree_on) {
-    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", NULL};
+    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", "flight", NULL};
     ddp_settings settings = ddp_settings_defaults();
     ls_option rows[DDP_OPTION_ROWS];
     size_t count = ddp_option_rows(&settings, rows);

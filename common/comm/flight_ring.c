@@ -314,7 +314,7 @@ static ls_status find_lost(ls_comm *comm, const ls_announcement *what, bool *los
 }
 
 ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
-    bool missing[LS_COMM_MAX_RANKS], lost[LS_COMM_MAX_RANKS];
+    bool missing[LS_COMM_MAX_RANKS] = {false}, lost[LS_COMM_MAX_RANKS];
     char text[LS_RANKS_TEXT_CAPACITY];
     double begin_us = ls_now_us(), patrol_us = begin_us + LS_PATROL_US;
     for (;; nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL)) {

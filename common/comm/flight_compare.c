@@ -61,12 +61,13 @@ const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int
     return enqueued;
 }
 
-/* Within half of the time that it is in the operation it would have looked: machines may be busy. */
+/* Within half of the time that it is in the operation it would have looked: machines may be busy. Over NCCL ranks go on
+ * while a GPU waits. */
 bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
     enum { SHORTEST_MS = 300 };
     const ls_flight_rank *r = &record->ranks[rank];
     const ls_flight_operation *in = ls_flight_pending(record, rank);
-    if (!in || in->state == LS_FLIGHT_ENQUEUED) return false;
+    if (!in || in->state == LS_FLIGHT_ENQUEUED || strcmp(record->backend, "nccl") == 0) return false;
     int64_t since_ms = in->started_ms > 0 ? in->started_ms : in->enqueued_ms;
     int64_t alive_ms = r->looked_ms > since_ms ? r->looked_ms : since_ms, lasts_ms = record->taken_ms - since_ms;
     return lasts_ms > SHORTEST_MS && record->taken_ms - alive_ms > lasts_ms / 2;

@@ -62,7 +62,7 @@ enum {
     LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
     LS_FLIGHT_RANKS = 64,   /* of a job: LS_COMM_MAX_RANKS */
     LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
-    LS_FLIGHT_UNTIMED = 64, /* elements up to which starts and ends have no time */
+    LS_FLIGHT_UNTIMED = 64, /* elements up to which an operation has no times, which would cost more than the rest */
     LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
     LS_FLIGHT_NAME = 48     /* of a group's name */
 };
@@ -184,6 +184,10 @@ const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int
 /* Whether the rank is in an operation and does not look for the others any more, which it waits for or holds up: it is
  * stopped, or busy for long. */
 bool ls_flight_is_stuck(const ls_flight_record *record, int rank);
+
+/* When a rank came to the state in which an operation of its is, in ms; of a small operation the time of the last one
+ * before it that has any; 0: none has. */
+int64_t ls_flight_since_ms(const ls_flight_record *record, int rank, const ls_flight_operation *operation);
 
 /* The rank's last operation, whatever its state; NULL: it has none. */
 const ls_flight_operation *ls_flight_last(const ls_flight_record *record, int rank);

@@ -61,6 +61,17 @@ const ls_flight_operation *ls_flight_pending(const ls_flight_record *record, int
     return enqueued;
 }
 
+int64_t ls_flight_since_ms(const ls_flight_record *record, int rank, const ls_flight_operation *operation) {
+    const ls_flight_rank *r = &record->ranks[rank];
+    int64_t last_ms = 0;
+    for (int i = 0; i < r->count && r->operations[i].number <= operation->number; i++) {
+        const ls_flight_operation *o = &r->operations[i];
+        int64_t ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
+        if (ms > 0 && (o == operation || ms > last_ms)) last_ms = ms;
+    }
+    return last_ms;
+}
+
 /* Within half of the time that it is in the operation it would have looked: machines may be busy. Over NCCL ranks go on
  * while a GPU waits. */
 bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
@@ -68,7 +79,7 @@ bool ls_flight_is_stuck(const ls_flight_record *record, int rank) {
     const ls_flight_rank *r = &record->ranks[rank];
     const ls_flight_operation *in = ls_flight_pending(record, rank);
     if (!in || in->state == LS_FLIGHT_ENQUEUED || strcmp(record->backend, "nccl") == 0) return false;
-    int64_t since_ms = in->started_ms > 0 ? in->started_ms : in->enqueued_ms;
+    int64_t since_ms = ls_flight_since_ms(record, rank, in);
     int64_t alive_ms = r->looked_ms > since_ms ? r->looked_ms : since_ms, lasts_ms = record->taken_ms - since_ms;
     return lasts_ms > SHORTEST_MS && record->taken_ms - alive_ms > lasts_ms / 2;
 }

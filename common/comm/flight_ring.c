@@ -3,7 +3,7 @@
  *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
  *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
  *   debug : --debug-collectives waits at each operation until all ranks have enqueued it, and compares before it runs
- *   cost  : a dozen stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
+ *   cost  : ten stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
  *           no lock, no allocation, no system call. bench_comm --flight-cost measures it
  *   order : an entry's number is 0 while it is written, and a reader that finds another number afterwards than before
  *           does not use what it read. Operations of all groups are numbered together, so that their order shows. A
@@ -52,12 +52,9 @@ void ls_flight_look(const ls_comm *comm) {
     if (comm->ring) atomic_store(&log_of(comm, comm->rank)->looked_ms, ls_coarse_now_ms());
 }
 
-static void count_recorded(const ls_comm *comm, const ls_announcement *what) {
+static void record_message(const ls_comm *comm, ls_flight_entry *entry, const ls_announcement *what) {
     ls_rank_slot *slot = &comm->segment->slot[comm->rank];
-    if (!ls_is_point_to_point(what)) {
-        put(&slot->collectives, what->sequence);
-        return;
-    }
+    put(&entry->received, what->offset);
     if (what->kind != LS_OPERATION_RECV) put(&slot->sends[what->root], what->sequence);
     if (what->kind != LS_OPERATION_SEND) put(&slot->receives[what->root], what->offset);
 }
@@ -82,15 +79,16 @@ ls_flight_mark ls_flight_record_operation(ls_comm *comm, const ls_announcement *
     ls_flight_mark mark = {&comm->ring->entries[place], number};
     uint64_t kind = (uint64_t)what->kind | (comm->label ? LS_FLIGHT_HAS_LABEL : 0);
     put(&mark.entry->number, 0);
-    ls_flight_stamp(mark, LS_STAMP_ENQUEUED, (uint64_t)ls_coarse_now_ms());
+    ls_flight_stamp(mark, LS_STAMP_ENQUEUED, ls_flight_time(what));
     put(&mark.entry->sequence, what->sequence);
-    put(&mark.entry->received, ls_is_point_to_point(what) ? what->offset : 0);
     put(&mark.entry->count, what->count);
     put(&mark.entry->kinds, kind | (uint64_t)what->dtype << 8 | (uint64_t)what->op << 16 |
                                 (uint64_t)(what->root + 1) << 24 | (uint64_t)(uint32_t)comm->label_number << 32);
     if (comm->label) put_label(comm->ring->labels[place], comm->label);
+    if (ls_is_point_to_point(what)) record_message(comm, mark.entry, what);
     put(&mark.entry->number, number);
-    if (what->kind <= LS_OPERATION_BARRIER) count_recorded(comm, what);
+    if (what->kind <= LS_OPERATION_BARRIER && !ls_is_point_to_point(what))
+        put(&comm->ring->collectives, what->sequence);
     return mark;
 }
 
@@ -126,9 +124,8 @@ bool ls_flight_read_entry(const ls_flight_ring *ring, int place, ls_flight_opera
     if (out->number == 0) return false;
     for (int i = 0; i < LS_STAMP_COUNT; i++) stamps[i] = get(&entry->stamp[i]);
     out->sequence = get(&entry->sequence);
-    out->received = get(&entry->received);
     out->count = get(&entry->count);
-    uint64_t kinds = get(&entry->kinds);
+    uint64_t kinds = get(&entry->kinds), received = get(&entry->received);
     for (size_t i = 0; i < sizeof label / sizeof *label; i++) label[i] = get(&ring->labels[place][i]);
     if (get(&entry->number) != out->number) return false;
     if (kinds & LS_FLIGHT_HAS_LABEL) memcpy(out->label, label, LS_FLIGHT_LABEL - 1);
@@ -138,6 +135,7 @@ bool ls_flight_read_entry(const ls_flight_ring *ring, int place, ls_flight_opera
     out->op = (int)(kinds >> 16 & 255);
     out->root = (int)(kinds >> 24 & 255) - 1;
     read_stamps(stamps, out);
+    if (ls_operation_is_message((int)out->kind)) out->received = received;
     return out->kind < LS_OPERATION_COUNT && out->dtype < LS_DTYPE_COUNT && out->op < LS_REDUCE_OP_COUNT;
 }
 
@@ -166,7 +164,8 @@ static const ls_flight_ring *ring_of(const ls_comm *comm, int rank) {
 
 static bool is_missing(const ls_comm *comm, const ls_announcement *what, int rank) {
     const ls_rank_slot *theirs = &comm->segment->slot[rank];
-    if (!ls_is_point_to_point(what)) return get(&theirs->collectives) < what->sequence;
+    const ls_flight_ring *ring = ring_of(comm, rank);
+    if (!ls_is_point_to_point(what)) return !ring || get(&ring->collectives) < what->sequence;
     if (what->kind == LS_OPERATION_RECV) return get(&theirs->sends[comm->rank]) < what->offset;
     return get(&theirs->receives[comm->rank]) < what->sequence;
 }
@@ -239,7 +238,8 @@ bool ls_comm_is_awaited(const ls_comm *comm) {
     const ls_rank_slot *mine = &comm->segment->slot[comm->rank];
     for (int r = 0; r < comm->world_size; r++) {
         const ls_rank_slot *theirs = &comm->segment->slot[r];
-        if (get(&theirs->collectives) > get(&mine->collectives)) return true;
+        const ls_flight_ring *ring = comm->ring ? ring_of(comm, r) : NULL;
+        if (ring && get(&ring->collectives) > get(&comm->ring->collectives)) return true;
         if (get(&theirs->receives[comm->rank]) > get(&mine->sends[r])) return true;
         if (get(&theirs->sends[comm->rank]) > get(&mine->receives[r])) return true;
     }

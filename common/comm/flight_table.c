@@ -110,7 +110,7 @@ static struct place place_of(const ls_flight_record *record, int rank) {
     const ls_flight_rank *r = &record->ranks[rank];
     const ls_flight_operation *in = ls_flight_pending(record, rank), *o = in ? in : ls_flight_last(record, rank);
     struct place place = {.operation = o};
-    if (o) place.since_ms = o->done_ms > 0 ? o->done_ms : o->started_ms > 0 ? o->started_ms : o->enqueued_ms;
+    if (o) place.since_ms = ls_flight_since_ms(record, rank, o);
     place.where = r->presence == LS_FLIGHT_ABSENT ? "never came"
                   : r->presence == LS_FLIGHT_DIED ? (in  ? "died in"
                                                      : o ? "died after"
@@ -140,7 +140,7 @@ static void put_row(struct text *text, const ls_flight_record *record, const str
     for (int r = rank; r < record->world_size; r++) {
         together[r] = !shown[r] && is_same_place(place, &places[r]);
         shown[r] = shown[r] || together[r];
-        if (together[r] && places[r].since_ms < since_ms) since_ms = places[r].since_ms;
+        if (together[r] && places[r].since_ms > 0 && places[r].since_ms < since_ms) since_ms = places[r].since_ms;
     }
     char ranks[LS_FLIGHT_TEXT] = "";
     put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
@@ -148,7 +148,7 @@ static void put_row(struct text *text, const ls_flight_record *record, const str
     if (place->operation) {
         put(text, " ");
         put_operation(text, record, place->operation);
-        put(text, ", %.1f s", (double)(record->taken_ms - since_ms) * 1e-3);
+        if (since_ms > 0) put(text, ", %.1f s", (double)(record->taken_ms - since_ms) * 1e-3);
     }
     put(text, "\n");
 }
@@ -228,7 +228,10 @@ const char *ls_flight_history(char text[LS_FLIGHT_HISTORY], const ls_flight_reco
     text[0] = '\0';
     for (int i = r->count > count ? r->count - count : 0; i < r->count; i++) {
         const ls_flight_operation *o = &r->operations[i];
-        put(&t, "  %8.3f s  %-8s  ", (double)(o->enqueued_ms - record->taken_ms) * 1e-3, states[o->state]);
+        char time[32] = "-";
+        if (o->enqueued_ms > 0)
+            snprintf(time, sizeof time, "%.3f s", (double)(o->enqueued_ms - record->taken_ms) * 1e-3);
+        put(&t, "  %10s  %-8s  ", time, states[o->state]);
         put_operation(&t, record, o);
         put(&t, "\n");
     }

@@ -56,9 +56,9 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
-    /* how many operations the rank has recorded: collectives, and sends to and receives from each rank */
-    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t collectives;
-    _Atomic uint64_t sends[LS_COMM_MAX_RANKS], receives[LS_COMM_MAX_RANKS];
+    /* how many messages the rank has recorded, to and from each other one */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t sends[LS_COMM_MAX_RANKS];
+    _Atomic uint64_t receives[LS_COMM_MAX_RANKS];
 } ls_rank_slot;
 
 /* An operation in a ring (flight.h says what it holds). Each word is atomic, because others read it while it is written:
@@ -69,8 +69,9 @@ enum ls_flight_stamp { LS_STAMP_ENQUEUED, LS_STAMP_STARTED, LS_STAMP_DONE, LS_ST
 typedef struct ls_flight_entry {
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t number;
     _Atomic uint64_t stamp[LS_STAMP_COUNT];
-    _Atomic uint64_t sequence, received, count;
-    _Atomic uint64_t kinds; /* a byte each: kind, dtype, op, root + 1; above them the label's number */
+    _Atomic uint64_t sequence, count;
+    _Atomic uint64_t received; /* of messages only */
+    _Atomic uint64_t kinds;    /* a byte each: kind, dtype, op, root + 1; above them the label's number */
 } ls_flight_entry;
 _Static_assert(sizeof(ls_flight_entry) == LS_CACHE_LINE_BYTES, "an operation without a label costs one line");
 
@@ -80,9 +81,10 @@ typedef _Atomic uint64_t ls_flight_label[LS_FLIGHT_LABEL / sizeof(uint64_t)];
 
 /* The last operations of a rank in one group; written by that rank only. */
 typedef struct ls_flight_ring {
-    alignas(LS_CACHE_LINE_BYTES) uint64_t hash; /* ls_comm.name_hash */
+    alignas(LS_CACHE_LINE_BYTES) uint64_t recorded; /* so many, by the thread that enqueues */
+    _Atomic uint64_t collectives;                   /* the last one's number */
+    uint64_t hash;                                  /* ls_comm.name_hash */
     ls_flight_group group;
-    uint64_t recorded; /* so many, by the thread that enqueues */
     ls_flight_entry entries[LS_FLIGHT_KEPT];
     ls_flight_label labels[LS_FLIGHT_KEPT];
 } ls_flight_ring;

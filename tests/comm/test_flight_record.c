@@ -156,6 +156,19 @@ TEST(a_rank_may_be_late_in_a_message) {
     ls_flight_free(record);
 }
 
+/* Small operations have no times: the last one before them has. */
+TEST(a_small_operation_has_the_time_of_the_one_before) {
+    ls_flight_record *record = make_record(1, 1);
+    add(record, 0, LS_OPERATION_ALL_REDUCE, 1)->enqueued_ms = 0;
+    assert_int_equal(ls_flight_since_ms(record, 0, ls_flight_last(record, 0)), 0);
+    add(record, 0, LS_OPERATION_ALL_REDUCE, 2)->done_ms = 7000;
+    add(record, 0, LS_OPERATION_BARRIER, 3)->enqueued_ms = 0;
+    assert_int_equal(ls_flight_since_ms(record, 0, ls_flight_last(record, 0)), 7000);
+    add(record, 0, LS_OPERATION_ALL_REDUCE, 4)->enqueued_ms = 8000;
+    assert_int_equal(ls_flight_since_ms(record, 0, ls_flight_last(record, 0)), 8000);
+    ls_flight_free(record);
+}
+
 /* Of two ends of a message, each of which is awaited elsewhere, the one that does not look any more is the cause. */
 TEST(a_rank_that_does_not_look_any_more_is_stuck) {
     char table[LS_FLIGHT_TABLE];

@@ -152,8 +152,11 @@ static int read_choice(ls_json *json, const cJSON *object, const char *name, con
     return 0;
 }
 
+/* It is going to be shown on a terminal, which it must not command. */
 static void read_text(ls_json *json, const cJSON *object, const char *name, char *to, size_t capacity) {
     snprintf(to, capacity, "%s", ls_json_text(json, object, name));
+    for (char *c = to; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
 static void read_head(struct reading *reading, ls_json *json, const cJSON *line) {

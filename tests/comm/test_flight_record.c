@@ -20,7 +20,7 @@ static ls_flight_record *make_record(int world_size, int groups) {
     for (int r = 0; r < world_size; r++) record->ranks[r].looked_ms = 9990;
     record->groups[0] = (ls_flight_group){"group0", 0, 1, world_size};
     snprintf(record->program, sizeof record->program, "made_up");
-    snprintf(record->reason, sizeof record->reason, "a \"reason\" with \\ and \t");
+    snprintf(record->reason, sizeof record->reason, "a \"reason\" with \\ and %%");
     return record;
 }
 
@@ -274,6 +274,11 @@ TEST_IN(scratch, what_is_written_is_read) {
                     a->looked_ms == b->looked_ms && a->count == b->count);
         assert_memory_equal(a->operations, b->operations, (size_t)a->count * sizeof *a->operations);
     }
+    ls_flight_free(again);
+    snprintf(record->reason, sizeof record->reason, "\033[31mred\n");
+    assert_int_equal(ls_flight_write(record, path), LS_OK);
+    assert_int_equal(ls_flight_read(&again, path), LS_OK);
+    assert_string_equal(again->reason, "?[31mred?"); /* a terminal is not commanded */
     ls_flight_free(again);
     ls_flight_free(record);
 }

@@ -78,6 +78,21 @@ TEST_IN(programs, a_good_run_leaves_no_record) {
     assert_non_null(strstr(p.err_text, "/none: No such file or directory; give a folder that can be written"));
 }
 
+/* The others wait for it before the operation, unless it died within one. */
+TEST_IN(programs, debug_collectives_holds_operations_back) {
+    static program job;
+    char path[600];
+    const char *folder = make_folder();
+    bool held_back = false;
+    for (int tries = 0; tries < 10 && !held_back; tries++) {
+        kill_a_rank(&job, "LS_FLIGHT=%s %s --debug-collectives", folder);
+        held_back = strstr(job.err_text, "  queued     #") != NULL;
+        assert_int_equal(count_files(folder, path, sizeof path), 1);
+        assert_int_equal(remove(path), 0);
+    }
+    if (!held_back) fail_msg("the job said: %s", job.err_text);
+}
+
 /* A folder that has vanished since, or a full disk: the failure stays what it was. */
 TEST_IN(programs, a_record_that_cannot_be_written_is_said_so) {
     static program p;

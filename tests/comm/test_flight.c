@@ -308,6 +308,32 @@ TEST(a_group_may_be_without_record) {
     for (int r = 0; r < 2; r++) ls_comm_destroy(comms[r]);
 }
 
+/* A group of ranks 1 and 3: what its rank 0 does is rank 1's of the job, and its root 1 is rank 3. */
+TEST(a_part_of_a_job_is_recorded_with_the_job) {
+    ls_comm *job[4], *part[2];
+    const bool late[LS_COMM_MAX_RANKS] = {false, true};
+    ls_comm_options options = {.world_size = 4, .timeout_s = 1};
+    assert_int_equal(ls_comm_create_threads(job, &options), LS_OK);
+    options = (ls_comm_options){
+        .world_size = 2, .timeout_s = 1, .group = "run7/group0/odd", .job = job[1], .first = 1, .stride = 2};
+    assert_int_equal(ls_comm_create_threads(part, &options), LS_OK);
+    const ls_announcement what = {.kind = LS_OPERATION_BROADCAST, .sequence = 1, .count = 100, .root = 1};
+    (void)ls_flight_enqueue(part[0], &what);
+    ls_flight_record *record = ls_flight_take(part[0], LS_ERR_TIMEOUT, "a test", late);
+    assert_non_null(record);
+    assert_int_equal(record->world_size, 4);
+    assert_int_equal(record->taken_by, 1);
+    assert_int_equal(record->ranks[1].count, 1);
+    assert_int_equal(record->ranks[1].operations[0].root, 3);
+    assert_true(record->ranks[3].late && !record->ranks[1].late);
+    const ls_flight_group *group = &record->groups[record->group];
+    assert_string_equal(group->name, "group0/odd");
+    assert_true(group->first == 1 && group->stride == 2 && group->size == 2);
+    ls_flight_free(record);
+    for (int r = 0; r < 2; r++) ls_comm_destroy(part[r]);
+    for (int r = 0; r < 4; r++) ls_comm_destroy(job[r]);
+}
+
 /* What a host call waits for shows, too. */
 static void host_call_body(struct rank *rank) {
     void *memory;

@@ -157,16 +157,19 @@ typedef struct ls_flight_difference {
         LS_FLIGHT_SAME,      /* nowhere, in what is kept */
         LS_FLIGHT_DIFFERS,   /* `odd` ranks run `found`, the others `expected` */
         LS_FLIGHT_UNMATCHED, /* `odd` has one rank, which has no match for the message `expected` of its peer */
-        LS_FLIGHT_MISSING    /* `odd` ranks have not come to `expected`, in which others are, or are late in it */
+        LS_FLIGHT_MISSING,   /* `odd` ranks have not come to `expected`, in which others are, or are late in it */
+        LS_FLIGHT_UNKNOWN /* other ranks' rings no longer hold what `odd` ranks are in, or would call next; with an `expected`:
+                           * nor the ring of the one `odd` rank the other end of this message */
     } kind;
     int group;
     const ls_flight_operation *expected, *found; /* in the record; found is NULL where nothing is */
     bool odd[LS_FLIGHT_RANKS];                   /* the job's ranks */
 } ls_flight_difference;
 
-/* The first difference of a group: of collectives with the same sequence number, as far as both ranks' rings reach back;
- * if there is none, of messages between two ranks; if there is none, who is missing. The operation that most ranks run is the expected one, of two that as
- * many run the one with the lowest rank. */
+/* The first difference of a group. First collectives, in the order of their numbers: what most ranks run is expected, of two that as
+ * many run what the lowest rank runs. If they do not differ, messages between two ranks: the one that explains most (as
+ * ls_flight_find_cause has it), of equals that of the lowest rank, its oldest. If there is none, members who are missing;
+ * then what is not known. */
 ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, int group);
 
 /* Of all groups' first differences the one that most likely explains the others: ranks that run different operations

@@ -190,8 +190,13 @@ static void put_difference(struct text *text, const ls_flight_record *record, co
         put(text, " at %s", expected);
         if (shapes) put_shape(text, d->expected);
         put_group(text, record, d->group);
+    } else if (!d->expected) {
+        put(text, " behind all that the records of other ranks still hold: where they diverged is not known");
+        put_group(text, record, d->group);
     } else {
-        put(text, d->kind == LS_FLIGHT_MISSING ? " missing at " : " without a match for ");
+        put(text, d->kind == LS_FLIGHT_MISSING   ? " missing at "
+                  : d->kind == LS_FLIGHT_UNKNOWN ? " no longer known to match "
+                                                 : " without a match for ");
         put_operation(text, record, d->expected);
     }
     put(text, "\n");

@@ -120,6 +120,71 @@ TEST(messages_are_matched_by_pair_and_number) {
     ls_flight_free(record);
 }
 
+/* Each rank waits for the next one, and the last for rank 3, which waits for nobody. */
+TEST(of_a_chain_of_ranks_its_end_is_found) {
+    ls_flight_record *record = make_record(4, 1);
+    for (int r = 0; r < 3; r++) add_message(record, r, LS_OPERATION_RECV, 1, r + 1);
+    ls_flight_difference d = find(record);
+    assert_int_equal(d.kind, LS_FLIGHT_UNMATCHED);
+    assert_ptr_equal(d.expected, record->ranks[2].operations);
+    for (int r = 0; r < 4; r++) assert_int_equal(d.odd[r], r == 3);
+    ls_flight_free(record);
+}
+
+TEST(a_message_that_its_rank_has_not_come_to_lacks_nothing) {
+    ls_flight_record *record = make_record(4, 1);
+    for (int r = 0; r < 3; r++) add(record, r, LS_OPERATION_ALL_REDUCE, 1);
+    add_message(record, 0, LS_OPERATION_SEND, 1, 1)->state = LS_FLIGHT_ENQUEUED;
+    ls_flight_difference d = find(record);
+    assert_int_equal(d.kind, LS_FLIGHT_MISSING);
+    assert_true(d.odd[3] && !d.odd[1]);
+    ls_flight_free(record);
+}
+
+/* Rank 1 has run ahead of its stream; has its ring dropped what rank 0 waits for? */
+TEST(the_other_end_of_a_message_may_be_lost) {
+    ls_flight_record *record = make_record(2, 1);
+    add_message(record, 0, LS_OPERATION_RECV, 7, 1);
+    for (uint64_t n = 8; n < 8 + LS_FLIGHT_KEPT; n++)
+        add_message(record, 1, LS_OPERATION_SEND, n, 0)->state = LS_FLIGHT_ENQUEUED;
+    assert_int_equal(find(record).kind, LS_FLIGHT_UNKNOWN);
+    assert_true(find(record).odd[1]);
+    record->ranks[1].operations[0].sequence = 6;
+    assert_int_equal(find(record).kind, LS_FLIGHT_UNMATCHED);
+    record->ranks[1].operations[0].sequence = 8;
+    record->ranks[1].count--;
+    assert_int_equal(find(record).kind, LS_FLIGHT_UNMATCHED);
+    ls_flight_free(record);
+}
+
+/* Others are so far ahead of rank 2 that nobody holds what it would call next; but rank 1, later. */
+TEST(what_rings_no_longer_hold_is_not_known) {
+    char table[LS_FLIGHT_TABLE];
+    ls_flight_record *record = make_record(4, 1);
+    for (int r = 0; r < 4; r++)
+        for (uint64_t s = 101; r != 2 && s <= 100 + LS_FLIGHT_KEPT; s++)
+            add(record, r, LS_OPERATION_ALL_REDUCE, s)->state = LS_FLIGHT_ENQUEUED;
+    add(record, 2, LS_OPERATION_ALL_REDUCE, 50)->state = LS_FLIGHT_DONE;
+    ls_flight_difference d = find(record);
+    assert_int_equal(d.kind, LS_FLIGHT_UNKNOWN);
+    for (int r = 0; r < 4; r++) assert_int_equal(d.odd[r], r == 2);
+    ls_flight_table(table, record);
+    assert_int_equal(
+        strncmp(table,
+                "rank 2 is behind all that the records of other ranks still hold: where they diverged is not "
+                "known\n",
+                97),
+        0);
+    record->ranks[1].count = 0;
+    add(record, 1, LS_OPERATION_ALL_REDUCE, 50)->state = LS_FLIGHT_DONE;
+    add(record, 1, LS_OPERATION_ALL_REDUCE, 51);
+    d = find(record);
+    assert_int_equal(d.kind, LS_FLIGHT_MISSING);
+    assert_int_equal(d.expected->sequence, 51);
+    for (int r = 0; r < 4; r++) assert_int_equal(d.odd[r], r == 2);
+    ls_flight_free(record);
+}
+
 /* Of a grid: ranks 0 and 1 wait in group 0, because rank 1... is in group 1, where rank 2 is missing. */
 TEST(the_cause_may_lie_in_another_group) {
     char table[LS_FLIGHT_TABLE];

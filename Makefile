@@ -125,7 +125,7 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
-    labs/09-memory/who_holds/who_holds.c
+    labs/09-memory/who_holds/who_holds.c labs/25-missing/who_hangs/who_hangs.c labs/25-missing/visits/visits.c
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
@@ -311,7 +311,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
-UNBUNDLED  := grade course_report hello who_gets who_holds mkdigits bench_gpt bench_memory calibrate fit_tn tables thread_vs_process
+UNBUNDLED  := grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_memory calibrate fit_tn tables thread_vs_process
 BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]

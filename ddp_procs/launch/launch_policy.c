@@ -1,0 +1,46 @@
+/* launch_policy: what the end of a rank means for the job.
+ *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
+ *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
+ *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it. */
+#include "ddp_procs/launch/launch_policy.h"
+
+#include <sys/wait.h>
+
+static bool is_peer_failure(int wait_status) {
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
+}
+
+ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
+    if (WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0) {
+        job->ranks[end->rank].done = *end;
+        return DDP_GO_ON;
+    }
+    if (job->phase >= DDP_ENDING) return DDP_GO_ON;
+    if (job->culprit.rank < 0 || (is_peer_failure(job->culprit.wait_status) && !is_peer_failure(end->wait_status)))
+        job->culprit = *end;
+    return DDP_END_SOON;
+}
+
+/* --- ranks that never join -------------------------------------------------------------------------------------------- */
+
+/* A rank that has ended with 0 and was never in the store, though it may be missed there; NULL: there is none. */
+static const ddp_rank_end *find_absent(const ddp_job *job) {
+    for (int i = 0; i < job->options->nproc; i++)
+        if (job->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(job->server, i)) return &job->ranks[i].done;
+    return NULL;
+}
+
+bool ddp_may_be_missed(const ddp_job *job) { return job->phase == DDP_RUNNING && find_absent(job); }
+
+/* Ranks that have joined wait for all others. */
+static bool is_missed(const ddp_job *job) {
+    for (int i = 0; i < job->options->nproc; i++)
+        if (job->ranks[i].pid > 0 && ddp_store_server_has_joined(job->server, i)) return true;
+    return false;
+}
+
+ddp_verdict ddp_judge_absent(ddp_job *job) {
+    if (!ddp_may_be_missed(job) || !is_missed(job)) return DDP_GO_ON;
+    job->culprit = *find_absent(job);
+    return DDP_END_NOW;
+}

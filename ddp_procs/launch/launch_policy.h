@@ -1,0 +1,22 @@
+/* What a job does when a rank ends. launch_watch.c asks, and acts on the verdict. */
+#ifndef DDP_LAUNCH_LAUNCH_POLICY_H
+#define DDP_LAUNCH_LAUNCH_POLICY_H
+
+#include "ddp_procs/launch/launch_job.h"
+
+typedef enum ddp_verdict {
+    DDP_GO_ON,    /* the other ranks do */
+    DDP_END_SOON, /* the group has failed: its ranks end by themselves, or are ended after DDP_LOOKING */
+    DDP_END_NOW,  /* they are ended at once */
+} ddp_verdict;
+
+/* A rank has ended, in whatever phase. Notes who is to blame. */
+ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end);
+
+/* Whether a rank has ended that the others may wait for: then ddp_judge_absent is to be asked from time to time. */
+bool ddp_may_be_missed(const ddp_job *job);
+
+/* Whether they do wait. */
+ddp_verdict ddp_judge_absent(ddp_job *job);
+
+#endif

@@ -1,4 +1,6 @@
-/* launch: the life of a job: the store, the guard, the ranks, and signals that come through a file descriptor meanwhile.
+/* launch: the life of a job.
+ *   idea  : an attempt is a store, a group of ranks and a watch over them; a job is an attempt, and another one for each
+ *           restart. Guard, port and signals, which come through a file descriptor meanwhile, are the job's.
  *   fails : if the launcher is killed, PR_SET_PDEATHSIG kills the ranks and the guard (launch_guard.c) the rest;
  *           nothing lies in the file system. */
 #define _GNU_SOURCE
@@ -20,7 +22,10 @@
 #include "common/base/log.h"
 #include "common/base/said.h"
 #include "ddp_procs/launch/launch_job.h"
+#include "ddp_procs/launch/launch_output.h"
+#include "ddp_procs/launch/launch_policy.h"
 #include "ddp_procs/launch/launch_report.h"
+#include "ddp_procs/launch/launch_spawn.h"
 #include "ddp_procs/launch/launch_watch.h"
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/store_listen.h"
@@ -29,37 +34,95 @@
 /* What the launcher opens: for each rank a cause pipe and a connection to the store; and what there is once. */
 enum { FILES_ONCE = 10, FILES_PER_RANK = 2 };
 
-static ls_status start_ranks(ddp_job *j) {
+/* --- an attempt ------------------------------------------------------------------------------------------------------- */
+
+/* Nothing of the attempt before counts any more, and nobody of it gets in: name, secret and store are new. */
+static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     for (int i = 0; i < j->options->nproc; i++) {
-        ddp_rank_process *rank = &j->ranks[i];
-        ls_status status = ddp_spawn_rank(&rank->pid, &rank->cause_fd, &j->plan, i);
-        if (status != LS_OK) {
-            ddp_end_ranks(j, SIGKILL);
-            ddp_watch_ranks(j);
-            return status;
-        }
-        j->running++;
+        j->ranks[i] = (ddp_rank_process){.pid = -1, .cause_fd = -1, .done.rank = -1};
     }
+    j->running = j->failure_count = 0;
+    j->strays = false;
+    j->phase = DDP_RUNNING;
+    j->next_phase_us = j->deadline_us;
+    j->culprit.rank = -1;
+    j->plan.group = 0;
+    snprintf(j->plan.job, sizeof j->plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
+    ls_status status = ddp_store_pass_make(pass, j->plan.job, j->options->nproc);
+    if (status == LS_OK) status = ddp_store_serve_job(&j->server, "unix", 0, pass);
+    if (status == LS_OK) status = ddp_logs_begin(&j->logs, j->plan.restarts, j->options->nproc);
+    if (status != LS_OK) return status;
+    j->plan.store = ddp_store_server_host(j->server);
+    j->plan.token = pass->token;
+    j->plan.said_fd = ls_said_create();
     return LS_OK;
 }
 
-static ls_status run_ranks(ddp_job *j) {
+static void end_attempt(ddp_job *j) {
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
+    if (j->plan.said_fd >= 0) close(j->plan.said_fd);
+    j->plan.said_fd = -1;
+    ddp_store_server_stop(j->server, 0);
+    j->server = NULL;
+}
+
+static ls_status start_rank(ddp_job *j, ddp_output *output, int i) {
+    ddp_rank_process *rank = &j->ranks[i];
+    ddp_rank_files files;
+    ddp_logs_path(&j->logs, i, "error.json", files.error_file);
+    ls_status status = ddp_output_open(output, i, &files);
+    if (status == LS_OK) status = ddp_spawn_rank(&rank->pid, &rank->cause_fd, &j->plan, i, &files);
+    if (files.out >= 0) close(files.out);
+    if (files.err >= 0) close(files.err);
+    if (status == LS_OK) j->running++;
+    return status;
+}
+
+static ls_status start_ranks(ddp_job *j, ddp_output *output) {
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = start_rank(j, output, i);
+    if (status == LS_OK) status = ddp_output_start(output);
+    if (status != LS_OK) ddp_end_ranks(j, SIGKILL);
+    return status;
+}
+
+/* Starts the ranks and waits for all of them. LS_OK says nothing of how they ended (ddp_report_job). */
+static ls_status run_attempt(ddp_job *j) {
+    ddp_store_pass pass;
+    ddp_output *output = NULL;
+    j->plan.said_fd = -1;
+    ls_status status = begin_attempt(j, &pass);
+    if (status == LS_OK) status = ddp_output_create(&output, j->options, &j->logs);
+    if (status == LS_OK) {
+        status = start_ranks(j, output);
+        ddp_watch_ranks(j);
+    }
+    ls_status copied = ddp_output_finish(output);
+    ddp_guard_name(&j->plan.guard, 0); /* the group's number may become another's */
+    end_attempt(j);
+    return status == LS_OK ? copied : status;
+}
+
+static ls_status run_attempts(ddp_job *j) {
     int adopted_before = 0;
     ls_status status = ddp_guard_start(&j->plan.guard);
     if (status != LS_OK) return status;
     (void)prctl(PR_GET_CHILD_SUBREAPER, &adopted_before);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    status = start_ranks(j);
-    if (status == LS_OK) {
-        ddp_watch_ranks(j);
-        status = ddp_report_job(j);
+    status = run_attempt(j);
+    while (status == LS_OK && ddp_restarts(j)) {
+        ddp_report_restart(j);
+        j->plan.restarts++;
+        status = run_attempt(j);
     }
+    ls_status ended = ddp_report_job(j);
     (void)prctl(PR_SET_CHILD_SUBREAPER, adopted_before);
     ddp_guard_stop(&j->plan.guard);
-    for (int i = 0; i < j->options->nproc; i++)
-        if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
-    return status;
+    return ended == LS_OK ? status : ended;
 }
+
+/* --- signals ---------------------------------------------------------------------------------------------------------- */
 
 /* What nohup ignores stays ignored. The others are taken also where they are: a blocked signal comes nevertheless. */
 static bool is_wanted(int number) {
@@ -80,7 +143,7 @@ static ls_status run_with_signals_blocked(ddp_job *j) {
     sigaction(SIGCHLD, &usual, &child_action); /* were it ignored, the ranks' statuses would be lost */
     pthread_sigmask(SIG_BLOCK, &taken, &before);
     j->plan.signal_mask = &before;
-    ls_status status = run_ranks(j);
+    ls_status status = run_attempts(j);
     j->plan.signal_mask = NULL;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     sigaction(SIGCHLD, &child_action, NULL);
@@ -102,38 +165,34 @@ static char **join_arguments(const ddp_launch_options *options) {
     return argv;
 }
 
-ls_status ddp_launch(const ddp_launch_options *options) {
-    if (options->nproc < 1 || options->nproc > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", options->nproc, LS_COMM_MAX_RANKS);
-    ddp_job j = {.options = options, .next_phase_us = INFINITY, .culprit.rank = -1, .signal_fd = -1};
-    for (int i = 0; i < options->nproc; i++) j.ranks[i].pid = j.ranks[i].cause_fd = j.ranks[i].done.rank = -1;
-    ddp_store_server *server = NULL;
+/* --- the job ---------------------------------------------------------------------------------------------------------- */
+
+static ls_status check_job(ddp_job *j) {
+    const ddp_launch_options *o = j->options;
+    if (o->nproc < 1 || o->nproc > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", o->nproc, LS_COMM_MAX_RANKS);
     ls_status status = ls_launcher_refuse_copies(
         "start ranks of its own", "let that launcher start the ranks themselves, without ddprun and --spawn");
-    ddp_store_pass pass;
+    if (status == LS_OK) status = ddp_find_program(j->plan.program, o->program);
+    int descriptors = FILES_ONCE + FILES_PER_RANK * o->nproc + ddp_output_descriptors(o);
+    return status == LS_OK ? ddp_check_open_files(descriptors, "the launcher") : status;
+}
+
+ls_status ddp_launch(const ddp_launch_options *options) {
+    ddp_job j = {.options = options, .plan.options = options, .deadline_us = INFINITY, .signal_fd = -1};
+    char run_id[LS_JOB_CAPACITY], **argv = NULL;
     int port_fd = -1;
-    snprintf(j.plan.job, sizeof j.plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
-    if (status == LS_OK) status = ddp_find_program(j.plan.program, options->program);
-    if (status == LS_OK) status = ddp_check_open_files(FILES_ONCE + FILES_PER_RANK * options->nproc, "the launcher");
-    if (status == LS_OK) status = ddp_store_pass_make(&pass, j.plan.job, options->nproc);
+    snprintf(run_id, sizeof run_id, "%d.%.0f", (int)getpid(), ls_now_us());
+    j.plan.run_id = options->run_id ? options->run_id : run_id;
+    if (options->timeout_s > 0) j.deadline_us = ls_now_us() + options->timeout_s * 1e6;
+    ls_status status = check_job(&j);
+    if (status == LS_OK) status = ddp_logs_create(&j.logs, options->log_dir, j.plan.run_id);
     if (status == LS_OK) status = ddp_reserve_port(&port_fd, options->master_port, &j.plan.master_port);
-    if (status == LS_OK) status = ddp_store_serve_job(&server, "unix", 0, &pass);
-    char **argv = status == LS_OK ? join_arguments(options) : NULL;
-    if (argv) {
-        j.server = server;
-        j.plan.store = ddp_store_server_host(server);
-        j.plan.token = pass.token;
-        j.plan.argv = argv;
-        j.plan.nproc = options->nproc;
-        if (options->timeout_s > 0) j.next_phase_us = ls_now_us() + options->timeout_s * 1e6;
-        j.plan.said_fd = ls_said_create();
-        status = run_with_signals_blocked(&j);
-        if (j.plan.said_fd >= 0) close(j.plan.said_fd);
-        free(argv);
-    } else if (status == LS_OK) {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+    if (status == LS_OK) {
+        j.plan.argv = argv = join_arguments(options);
+        status = argv ? run_with_signals_blocked(&j) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
     }
-    ddp_store_server_stop(server, 0);
+    free(argv);
     if (port_fd >= 0) close(port_fd);
     return status;
 }

@@ -1,7 +1,9 @@
 /* launch_policy: what the end of a rank means for the job.
  *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
  *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
- *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it. */
+ *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it.
+ *   again : the group is started again as a whole, since the others have lost what they computed with the one that
+ *           failed. Restarts are counted for the job, whichever rank fails. */
 #include "ddp_procs/launch/launch_policy.h"
 
 #include <sys/wait.h>
@@ -16,6 +18,7 @@ ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
         return DDP_GO_ON;
     }
     if (job->phase >= DDP_ENDING) return DDP_GO_ON;
+    if (job->failure_count < LS_COMM_MAX_RANKS) job->failures[job->failure_count++] = *end;
     if (job->culprit.rank < 0 || (is_peer_failure(job->culprit.wait_status) && !is_peer_failure(end->wait_status)))
         job->culprit = *end;
     return DDP_END_SOON;
@@ -43,4 +46,14 @@ ddp_verdict ddp_judge_absent(ddp_job *job) {
     if (!ddp_may_be_missed(job) || !is_missed(job)) return DDP_GO_ON;
     job->culprit = *find_absent(job);
     return DDP_END_NOW;
+}
+
+/* --- restarts --------------------------------------------------------------------------------------------------------- */
+
+bool ddp_restarts(const ddp_job *job) {
+    int wait_status = job->culprit.wait_status;
+    bool failed = job->culprit.rank >= 0 && !job->stop_signal && !job->timed_out;
+    bool hopeless =
+        WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == DDP_USAGE_STATUS);
+    return failed && !hopeless && job->plan.restarts < job->options->max_restarts;
 }

@@ -19,4 +19,8 @@ bool ddp_may_be_missed(const ddp_job *job);
 /* Whether they do wait. */
 ddp_verdict ddp_judge_absent(ddp_job *job);
 
+/* All ranks have ended: whether the job is to start them again. Not after a success, a signal of the user, the job's
+ * deadline, wrong usage (the same command is wrong again), or when no restart is left. */
+bool ddp_restarts(const ddp_job *job);
+
 #endif

@@ -48,7 +48,8 @@ static void follow(ddp_job *j, ddp_verdict verdict) {
 
 static void note_end(ddp_job *j, int index, int wait_status) {
     ddp_rank_process *rank = &j->ranks[index];
-    const ddp_rank_end end = {index, rank->pid, wait_status};
+    ddp_rank_end end = {.rank = index, .pid = rank->pid, .wait_status = wait_status};
+    (void)clock_gettime(CLOCK_REALTIME, &end.at);
     read_cause(rank);
     j->running--;
     rank->pid = -1;

@@ -168,8 +168,10 @@ TEST_CASE(test_a_rank_may_end_early_with_0) {
 TEST_CASE(test_a_talkative_rank_does_not_block) {
     run r;
     assert_int_equal(run_shells(&r, 1, "head -c 300000 /dev/zero | tr '\\0' x >/proc/self/fd/$LS_CAUSE_FD; exit 1"), 1);
-    assert_int_equal(strlen(r.err_text), strlen("launcher: error: rank 0 (pid ) exited with status 1: \n") + 1023 +
-                                             strspn(strstr(r.err_text, "pid ") + 4, "0123456789"));
+    const char *line = strstr(r.err_text, "launcher: error: rank 0 (pid ");
+    assert_non_null(line);
+    assert_int_equal(strlen(line), strlen("launcher: error: rank 0 (pid ) exited with status 1: \n") + 1023 +
+                                       strspn(strstr(line, "pid ") + 4, "0123456789"));
 }
 
 /* --- what cannot be started --------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,8 +78,42 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
     return status;
 }
 
+/* Reads `count` lines; how many there were, the last of them in *line, the place behind it in *end. */
+static int64_t read_lines(FILE *file, int64_t count, char **line, long *end) {
+    size_t capacity = 0;
+    ssize_t length;
+    int64_t read = 0;
+    *end = 0;
+    while (read < count && (length = getline(line, &capacity, file)) > 0 && (*line)[length - 1] == '\n') {
+        *end += (long)length;
+        read++;
+    }
+    return read;
+}
+
+ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
+                        const char *piece) {
+    struct stat info;
+    if (!lines->is_file || count == 0 || (stat(lines->path, &info) == 0 && info.st_size == 0)) return LS_OK;
+    FILE *file = fopen(lines->path, "re");
+    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s, to go on with it: %s", lines->path, strerror(errno));
+    char *line = NULL;
+    int64_t there = read_lines(file, count, &line, &lines->kept);
+    bool good = there == count && strncmp(line, begin, strlen(begin)) == 0 && strstr(line, piece);
+    free(line);
+    fclose(file);
+    if (good) return LS_OK;
+    return ls_fail(
+        LS_ERR_USAGE,
+        "%s %s does not hold the lines of the %lld steps before the checkpoint, and would be written over: name "
+        "another file",
+        option, lines->path, (long long)count);
+}
+
 ls_status ls_lines_begin(struct ls_lines *lines) {
-    if (!lines->is_file || ftruncate(fileno(lines->file), 0) == 0) return LS_OK;
+    if (!lines->is_file) return LS_OK;
+    if (ftruncate(fileno(lines->file), lines->kept) == 0 && fseek(lines->file, lines->kept, SEEK_SET) == 0)
+        return LS_OK;
     return cannot_write(lines->path, errno);
 }
 

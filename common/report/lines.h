@@ -4,6 +4,7 @@
 #define LS_REPORT_LINES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "common/base/status.h"
@@ -12,6 +13,7 @@ struct ls_lines {
     FILE *file; /* NULL: there is none */
     const char *path;
     bool is_file; /* not a pipe or a device */
+    long kept;    /* bytes of the file that ls_lines_begin leaves there */
     bool failed;  /* a write has failed, and that was reported */
 };
 
@@ -23,7 +25,13 @@ ls_status ls_lines_check(const char *path, int *held_fd);
  * there is nothing to close. */
 ls_status ls_lines_open(struct ls_lines *lines, const char *path);
 
-/* Empties the file. */
+/* For a run that goes on with a checkpoint after `count` steps: keeps the lines of these steps, drops those behind, which
+ * will be written again. The last line that stays must begin with `begin` and contain `piece`, so that lines of another run
+ * are noticed. An empty file stays so: the lines before are elsewhere. LS_ERR_USAGE, with one line that names `option`. */
+ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
+                        const char *piece);
+
+/* Empties the file, but for what is kept. */
 ls_status ls_lines_begin(struct ls_lines *lines);
 
 /* Whether lines are to be printed to `file`. */

@@ -14,8 +14,10 @@ typedef struct ls_report ls_report;
  * LS_ERR_USAGE, with one line. */
 ls_status ls_report_check(const ls_train_options *options);
 
-/* Opens the files that the options name; a file that cannot be written is an error before training begins. */
-ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel);
+/* Opens the files that the options name; a file that cannot be written is an error before training begins. A run that
+ * goes on after `steps` steps, the last with the loss `last_loss`, keeps their lines of --metrics and --dump-losses. */
+ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
+                         double last_loss);
 
 /* One step, as --metrics and --dump-losses have it. */
 struct ls_report_line {

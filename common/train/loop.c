@@ -371,7 +371,8 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     ls_step_times_open(&run.times, p, choose_times(p, options), shown_total(&run) - run.resumed.step);
     run.schedule = ls_train_schedule(options, ls_parallel_replicas(p), shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
-    if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
+    if (status == LS_OK && p->rank == 0)
+        status = ls_report_open(&run.report, options, p, run.resumed.step, run.resumed.last_loss);
     if (status == LS_OK) {
         status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
     }

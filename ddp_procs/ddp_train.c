@@ -262,10 +262,20 @@ static void take_down(struct session *session, ls_status status) {
     ls_device_close(session->device);
 }
 
+/* An old launcher says it twice. */
+static ls_status check_local_rank(const ddp_rank *self, const char *argument) {
+    char *end = NULL;
+    long value = argument ? strtol(argument, &end, 10) : self->local_rank;
+    if (value == self->local_rank && (!end || (end > argument && *end == '\0'))) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--local-rank %s: this process is local rank %d%s", argument, self->local_rank,
+                   self->launched ? " (LOCAL_RANK)" : ", since no launcher has set LOCAL_RANK");
+}
+
 static ls_status run_rank(ddp_settings *settings, const char *program) {
     struct session session = {0};
     ls_train_result result;
     ls_status status = ddp_rank_discover(&session.self);
+    if (status == LS_OK) status = check_local_rank(&session.self, settings->local_rank);
     if (status != LS_OK) return status;
     ls_log_init(program, session.self.launched ? session.self.rank : -1, settings->train.quiet);
     ls_log_verbose(settings->train.verbose);
@@ -276,6 +286,9 @@ static ls_status run_rank(ddp_settings *settings, const char *program) {
                                    session.train);
     }
     if (status == LS_OK && session.choice.gpu_missed) session.parallel->gpu_missed = session.choice.found;
+    if (!session.self.launched && settings->max_restarts > 0)
+        ls_note(
+            "--max-restarts has no effect: without --spawn the launcher starts ranks again (ddprun --max-restarts)");
     if (status == LS_OK && session.self.rank == 0) {
         ls_train_warn_workers(&settings->train, session.self.local_world_size);
         ddp_settings_note_idle(settings, session.self.world_size);
@@ -313,8 +326,15 @@ static ls_status check_before_spawn(ddp_settings *s) {
 static ls_status spawn_ranks(ddp_settings *s, char **argv) {
     ls_status status = check_before_spawn(s);
     if (status != LS_OK) return status;
-    ddp_launch_options launch = {
-        .nproc = s->spawn, .argv = argv, .last_argument = "--spawn=0", .grace_s = DDP_LAUNCH_GRACE_S};
+    if (s->max_restarts > 0 && !ls_train_resume(&s->train) && !s->train.quiet)
+        ls_note(
+            "--max-restarts begins the training anew each time: --save FILE --save-every N --resume-if-present FILE "
+            "goes on from the last checkpoint");
+    ddp_launch_options launch = {.nproc = s->spawn,
+                                 .argv = argv,
+                                 .last_argument = "--spawn=0",
+                                 .grace_s = DDP_LAUNCH_GRACE_S,
+                                 .max_restarts = s->max_restarts};
     return ddp_launch(&launch);
 }
 

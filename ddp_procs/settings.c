@@ -36,6 +36,11 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .kept = "devices",
          .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
          .empty = "be one rank"},
+        {.kind = LS_OPTION_INT, .name = "max-restarts", .to.number = &s->max_restarts, .argument = "K", .limits = LS_AT_LEAST(0),
+         .agreement = LS_MAY_DIFFER, .help = "with --spawn: when a rank fails, start all ranks again, K times in the whole job; with --save "
+                 "FILE --save-every N --resume-if-present FILE from the last checkpoint, else from the beginning"},
+        {.kind = LS_OPTION_STRING, .name = "local-rank", .to.text = &s->local_rank, .argument = "N", .agreement = LS_MAY_DIFFER,
+         .empty = "LOCAL_RANK", .help = "the argument that old launchers add; it must be LOCAL_RANK's value"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023), .agreement = LS_MAY_DIFFER,
          .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",

@@ -9,11 +9,12 @@
 #include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
-enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 14, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
+enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 18, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
 
 typedef struct ddp_settings {
     ls_train_options train;
-    int spawn;
+    int spawn, max_restarts;
+    const char *local_rank; /* an old launcher's argument; NULL: none */
     ls_int_list device_ids;
     int shard, backend, allreduce;
     const char *algorithms[DDP_MAX_ALGORITHMS + 1];

@@ -90,13 +90,15 @@ static ls_status check_host(const char *option, const char *host) {
 
 /* HOST, HOST:PORT or [HOST]:PORT; *port 0: none is given. */
 static ls_status split_endpoint(const char *text, char *host, size_t capacity, int *port) {
-    const char *begin = text[0] == '[' ? text + 1 : text;
-    size_t length = strcspn(begin, text[0] == '[' ? "]" : ":");
-    const char *behind = begin + length + (text[0] == '[' && begin[length] == ']');
+    bool bracketed = text[0] == '[';
+    const char *begin = text + bracketed, *behind = strchr(begin, bracketed ? ']' : ':');
+    size_t length = behind ? (size_t)(behind - begin) : strlen(begin);
+    if (!behind && !bracketed) behind = begin + length;
+    if (behind && bracketed) behind++;
     char *end = NULL;
-    long value = *behind == ':' ? strtol(behind + 1, &end, 10) : 0;
-    bool good = length > 0 && length < capacity &&
-                (*behind == '\0' || (end && isdigit((unsigned char)behind[1]) && *end == '\0' && value <= UINT16_MAX));
+    long value = behind && *behind == ':' ? strtol(behind + 1, &end, 10) : 0;
+    bool is_port = end && isdigit((unsigned char)behind[1]) && *end == '\0' && value <= UINT16_MAX;
+    bool good = length > 0 && length < capacity && behind && (*behind == '\0' || is_port);
     if (!good) return ls_fail(LS_ERR_USAGE, "--rdzv-endpoint: '%s' is not HOST or HOST:PORT", text);
     memcpy(host, begin, length);
     host[length] = '\0';
@@ -153,11 +155,13 @@ static ls_status read_streams(const char *option, const char *text, int nproc, u
 /* With --log-dir alone everything is shown and kept. */
 static ls_status read_output(ddp_launch_options *launch, const struct settings *s) {
     const char *tee = s->tee, *redirects = s->redirects;
-    if (redirects && !launch->log_dir) return ls_fail(LS_ERR_USAGE, "--redirects needs --log-dir for its files");
     if (launch->log_dir && !tee && !redirects) tee = "3";
     ls_status status = read_streams("tee", tee ? tee : "0", launch->nproc, launch->tee);
-    return status == LS_OK ? read_streams("redirects", redirects ? redirects : "0", launch->nproc, launch->redirects)
-                           : status;
+    if (status == LS_OK)
+        status = read_streams("redirects", redirects ? redirects : "0", launch->nproc, launch->redirects);
+    for (int i = 0; status == LS_OK && !launch->log_dir && i < launch->nproc; i++)
+        if (launch->redirects[i]) status = ls_fail(LS_ERR_USAGE, "--redirects needs --log-dir for its files");
+    return status;
 }
 
 /* --- the program ------------------------------------------------------------------------------------------------------ */

@@ -25,6 +25,6 @@ ls_status ddp_output_start(ddp_output *output);
  * before; it was reported. Waits DDP_OUTPUT_PATIENCE_S at most for a console that takes nothing. */
 ls_status ddp_output_finish(ddp_output *output);
 
-#define DDP_OUTPUT_PATIENCE_S 10.0
+#define DDP_OUTPUT_PATIENCE_S 5.0
 
 #endif

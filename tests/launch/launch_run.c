@@ -17,6 +17,7 @@ static int launcher(void *argument) {
     run *r = argument;
     dup2(fileno(r->out), STDOUT_FILENO);
     dup2(fileno(r->err), STDERR_FILENO);
+    ls_log_capture(NULL, 0); /* what a fixture has captured stays with the test */
     ls_log_init("launcher", -1, false);
     return ls_status_exit_code(ddp_launch(&r->options));
 }
@@ -28,11 +29,15 @@ FILE *scratch_file(void) {
     return file;
 }
 
+void start_job_with_files(run *r) {
+    r->pid = start_child(launcher, r);
+    assert_true(r->pid > 0);
+}
+
 void start_job(run *r) {
     r->out = scratch_file();
     r->err = scratch_file();
-    r->pid = start_child(launcher, r);
-    assert_true(r->pid > 0);
+    start_job_with_files(r);
 }
 
 static void read_text(FILE *file, char text[TEXT_CAPACITY]) {

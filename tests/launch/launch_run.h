@@ -21,6 +21,9 @@ FILE *scratch_file(void);
 
 void start_job(run *r);
 
+/* The same, with the caller's `out` and `err`. */
+void start_job_with_files(run *r);
+
 /* Waits for the launcher and reads what it and the ranks have written; its exit status. */
 int finish_job(run *r);
 

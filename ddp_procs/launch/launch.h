@@ -1,9 +1,9 @@
-/* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
+/* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails; then, if restarts are
+ * allowed, starts all of them again.
  *
- * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
- * is set already, LS_JOB (the job's name), and LS_CAUSE_FD, LS_SAID_FD and their inodes (log.h). The launcher hosts the store, on a
- * Unix socket that only processes of this user can use, with a secret that it makes for this job (LS_STORE,
- * LS_JOB_TOKEN). Nobody listens at MASTER_PORT: it is for programs that meet in a way of their own. */
+ * Each rank is a process of the given program with the variables of launch_environment.c, torchrun's among them. The
+ * launcher hosts the store, on a Unix socket that only processes of this user can use, with a secret that it makes for
+ * each start (LS_STORE, LS_JOB_TOKEN). Nobody listens at MASTER_PORT: it is for programs that meet in a way of their own. */
 #ifndef DDP_LAUNCH_LAUNCH_H
 #define DDP_LAUNCH_LAUNCH_H
 
@@ -14,11 +14,11 @@
  *     LS_OK           every rank exited with 0 (in whatever order)
  *     LS_ERR_USAGE    nproc out of range, another launcher has started several of this process, or a rank exited with
  *                     status 2: the command line is wrong
- *     LS_ERR_IO       the program cannot be found or run
+ *     LS_ERR_IO       the program cannot be found or run, or what ranks print could not be written
  *     LS_ERR_PEER     ranks failed, all of them with exit status 3 (each blames another)
  *     LS_ERR_TIMEOUT  the job's deadline passed
  *     LS_ERR_SYSTEM   a rank failed, a signal ended the job, or a system call failed
- * after one line that names the rank that failed first, its process and its first error message. Whatever it returns,
+ * after the lines of launch_report.h, and a warning at each restart. It says how the last attempt ended. Whatever it returns,
  * no process of the ranks' group is left, neither a rank nor what ranks have started, also if the launcher itself is
  * killed. (A process that founds a process group or a session of its own, as daemons do, has left the group.)
  *

@@ -12,13 +12,28 @@ static bool is_peer_failure(int wait_status) {
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
 }
 
+static bool is_same_time(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Of ranks that were seen to have ended together those that lost a peer come last. */
+static void list_failure(ddp_job *job, const ddp_rank_end *end) {
+    if (job->failure_count == LS_COMM_MAX_RANKS) return;
+    int at = job->failure_count++;
+    for (; at > 0 && is_same_time(&job->failures[at - 1].at, &end->at); at--) {
+        if (is_peer_failure(end->wait_status) || !is_peer_failure(job->failures[at - 1].wait_status)) break;
+        job->failures[at] = job->failures[at - 1];
+    }
+    job->failures[at] = *end;
+}
+
 ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
     if (WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0) {
         job->ranks[end->rank].done = *end;
         return DDP_GO_ON;
     }
     if (job->phase >= DDP_ENDING) return DDP_GO_ON;
-    if (job->failure_count < LS_COMM_MAX_RANKS) job->failures[job->failure_count++] = *end;
+    list_failure(job, end);
     if (job->culprit.rank < 0 || (is_peer_failure(job->culprit.wait_status) && !is_peer_failure(end->wait_status)))
         job->culprit = *end;
     return DDP_END_SOON;

@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 
-enum { ROWS_MAX = 8, ROW_MESSAGE = 160, TEXT_CAPACITY = 1400 };
+enum { ROWS_MAX = 8, ROW_BEGIN = 50, ROW_END = 70, TEXT_CAPACITY = 1400 };
 
 /* "signal 9 (Killed)", "exit status 3: rank 2 died" */
 static void describe_end(const ddp_job *j, const ddp_rank_end *end, bool in_words, char text[TEXT_CAPACITY]) {
@@ -33,6 +33,14 @@ static void describe_end(const ddp_job *j, const ddp_rank_end *end, bool in_word
 
 static bool is_culprit(const ddp_job *j, int index) { return j->failures[index].rank == j->culprit.rank; }
 
+/* Begin and end of a text that is too long for a row: what failed, and at the end mostly why. */
+static void shorten(char text[TEXT_CAPACITY]) {
+    size_t length = strlen(text);
+    if (length <= ROW_BEGIN + 5 + ROW_END) return;
+    memcpy(text + ROW_BEGIN, " ... ", 5);
+    memmove(text + ROW_BEGIN + 5, text + length - ROW_END, ROW_END + 1);
+}
+
 /* How the culprit ended is said in the last line. */
 static void show_failure(const ddp_job *j, int index) {
     const ddp_rank_end *end = &j->failures[index];
@@ -40,9 +48,10 @@ static void show_failure(const ddp_job *j, int index) {
     struct tm local;
     if (!localtime_r(&end->at.tv_sec, &local) || strftime(at, sizeof at, "%H:%M:%S", &local) == 0) at[0] = '\0';
     if (!is_culprit(j, index)) describe_end(j, end, false, text);
-    bool said = index == 0 && is_culprit(j, index), cut = strlen(text) > ROW_MESSAGE;
-    ls_note("rank %d (pid %d) failed %sat %s.%03ld%s%.*s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "", at,
-            end->at.tv_nsec / 1000000, said ? "" : ": ", said ? 0 : ROW_MESSAGE, text, cut ? "..." : "");
+    shorten(text);
+    bool said = index == 0 && is_culprit(j, index);
+    ls_note("rank %d (pid %d) failed %sat %s.%03ld%s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "", at,
+            end->at.tv_nsec / 1000000, said ? "" : ": ", said ? "" : text);
 }
 
 /* A screen at most: the first ones, and the culprit. */

@@ -46,10 +46,9 @@ static void follow(ddp_job *j, ddp_verdict verdict) {
     j->next_phase_us = ls_now_us() + LOOK_US;
 }
 
-static void note_end(ddp_job *j, int index, int wait_status) {
+static void note_end(ddp_job *j, int index, int wait_status, struct timespec at) {
     ddp_rank_process *rank = &j->ranks[index];
-    ddp_rank_end end = {.rank = index, .pid = rank->pid, .wait_status = wait_status};
-    (void)clock_gettime(CLOCK_REALTIME, &end.at);
+    const ddp_rank_end end = {index, rank->pid, wait_status, at};
     read_cause(rank);
     j->running--;
     rank->pid = -1;
@@ -59,12 +58,15 @@ static void note_end(ddp_job *j, int index, int wait_status) {
 /* Ranks one by one, for they may have left the group; then whoever else has ended in it. */
 static void reap(ddp_job *j) {
     int wait_status;
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < j->options->nproc; i++)
-        if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0) note_end(j, i, wait_status);
+        if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0)
+            note_end(j, i, wait_status, now);
     pid_t pid = 0;
     while (j->plan.group > 0 && (pid = waitpid(-j->plan.group, &wait_status, WNOHANG)) > 0)
         for (int i = 0; i < j->options->nproc; i++)
-            if (j->ranks[i].pid == pid) note_end(j, i, wait_status);
+            if (j->ranks[i].pid == pid) note_end(j, i, wait_status, now);
     j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
 }
 

@@ -12,15 +12,15 @@ restarts_begin() {
 }
 
 restarts_job() { # launcher, ranks, name of the files: runs `act` with the command
-    launcher=$1 ranks=$2 name=$3
+    by=$1 count=$2 name=$3
     files="--save=$work/$name --resume-if-present=$work/$name --dump-losses=$work/$name.losses --metrics=$work/$name.metrics"
     # shellcheck disable=SC2086 # lists
     set -- "$build/ddp_train" $training --steps=500 --save-every=3 $variant $files
-    case $launcher in
-    spawn) $act "$@" --spawn="$ranks" --max-restarts=20 ;;
-    ddprun) $act "$build/ddprun" --nproc-per-node="$ranks" --max-restarts=20 "$@" ;;
-    shell) $act "$build/ddprun" --nproc-per-node="$ranks" --max-restarts=20 --log-dir="$work/logs" --redirects=2 sh -c '"$@"; exit $?' sh "$@" ;;
-    torchrun) $act torchrun --standalone --nproc-per-node="$ranks" --max-restarts=20 --no-python "$@" ;;
+    case $by in
+    spawn) $act "$@" --spawn="$count" --max-restarts=20 ;;
+    ddprun) $act "$build/ddprun" --nproc-per-node="$count" --max-restarts=20 "$@" ;;
+    shell) $act "$build/ddprun" --nproc-per-node="$count" --max-restarts=20 --log-dir="$work/logs" --redirects=2 sh -c '"$@"; exit $?' sh "$@" ;;
+    torchrun) $act torchrun --standalone --nproc-per-node="$count" --max-restarts=20 --no-python "$@" ;;
     esac
 }
 

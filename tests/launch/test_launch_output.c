@@ -194,6 +194,27 @@ TEST(test_several_failures_are_listed_first_to_last) {
                    "launcher: error: rank 2 (pid #) exited with status 1: no memory");
 }
 
+/* Nobody knows which of them was first: not the one that has lost a peer. */
+TEST_IN(scratch, test_failures_that_are_seen_together) {
+    char script[900];
+    pid_t pids[PIDS_MAX];
+    snprintf(script, sizeof script, "echo pid $$; while [ ! -e %s ]; do sleep 0.02; done; [ $RANK = 1 ] && exit 1; exit 3",
+             scratch_path("gate"));
+    run r = make_job(3, script);
+    start_job(&r);
+    await_pids(&r, 3, pids);
+    kill(r.pid, SIGSTOP);
+    await_state(r.pid, 'T');
+    scratch_write("gate", "", 0);
+    for (int i = 0; i < 3; i++) await_state(pids[i], 'Z');
+    kill(r.pid, SIGCONT);
+    assert_int_equal(finish_job(&r), 1);
+    expect_all(&r, "launcher: rank 1 (pid #) failed first, at #:#:#.#\n"
+                   "launcher: rank 0 (pid #) failed at #:#:#.#: exit status 3\n"
+                   "launcher: rank 2 (pid #) failed at #:#:#.#: exit status 3\n"
+                   "launcher: error: rank 1 (pid #) exited with status 1");
+}
+
 /* Of many failures a screen at most, the culprit among them; a message's beginning. */
 TEST(test_a_report_of_many_failures_is_short) {
     run r;

@@ -46,6 +46,9 @@ int program_finish(program *p);
 /* The same with another deadline than PROGRAM_DEADLINE_S. */
 int program_finish_within(program *p, double deadline_s);
 
+/* Takes the lines in which a launcher lists the ranks that failed out of err_text; how many they were. */
+int program_take_failures(program *p);
+
 /* start, then finish. */
 int program_run(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -292,6 +292,10 @@ TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
         kill(pid, SIGKILL);
         assert_int_equal(program_finish(&p), 1);
         if (!strstr(p.err_text, wanted)) fail_msg("'%s' is not in: %s", wanted, p.err_text);
+        char first[128];
+        snprintf(first, sizeof first, ": rank 1 (pid %d) failed first, at ", (int)pid);
+        assert_non_null(strstr(p.err_text, first));
+        assert_in_range(program_take_failures(&p), 1, 3);
         assert_true(count_lines(p.err_text) <= 3); /* the survivors', if they had time for them, and the launcher's */
         assert_int_equal(scratch_file_count(), 0);
     }

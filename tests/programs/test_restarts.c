@@ -11,8 +11,8 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/base/text.h"
-#include "tests/train/small_run.h"
 #include "tests/programs/program.h"
+#include "tests/train/small_run.h"
 
 #define TRAINING "--model mlp:784,16,10 --batch-size 60 --steps 1500 --no-evaluate --quiet --save-every 5 "
 

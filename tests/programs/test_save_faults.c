@@ -211,6 +211,7 @@ TEST_IN(programs, test_ranks_end_together) {
     snprintf(line, sizeof line,
              "[rank 0]: error: cannot write %s: No such file or directory; its folder must exist and be writable\n",
              scratch_path("folder/checkpoint"));
+    assert_true(program_take_failures(&p) > 0);
     if (!strstr(p.err_text, line) || count_lines(p.err_text) > 4) fail_msg("it said: %s", p.err_text);
     assert_null(strstr(p.err_text, "exited with status 3")); /* the launcher names the cause, not what follows */
     assert_int_equal(unlink(scratch_path("elsewhere/checkpoint")), 0);

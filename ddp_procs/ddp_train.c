@@ -3,6 +3,7 @@
  * rank. */
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,8 +324,19 @@ static ls_status check_before_spawn(ddp_settings *s) {
     return status;
 }
 
-static ls_status spawn_ranks(ddp_settings *s, char **argv) {
+/* Threads that libraries start meanwhile (OpenMP's, in oneDNN) stay, and would take the signals that ddp_launch waits
+ * for: they inherit that these are blocked. */
+static ls_status check_with_signals_blocked(ddp_settings *s) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     ls_status status = check_before_spawn(s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static ls_status spawn_ranks(ddp_settings *s, char **argv) {
+    ls_status status = check_with_signals_blocked(s);
     if (status != LS_OK) return status;
     if (s->max_restarts > 0 && !ls_train_resume(&s->train) && !s->train.quiet)
         ls_note(

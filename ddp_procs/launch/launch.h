@@ -25,7 +25,7 @@
  * The ranks' group is not the launcher's: the terminal's signals go to the launcher, and ranks cannot read from the
  * terminal. SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup) and SIGQUIT are passed on to the ranks while
  * it runs; with SIGTSTP (Ctrl-Z) ranks and launcher stop, and go on together. Call it from the main thread, while the
- * process has no other threads: signals must reach it, and the ranks end with the thread that started them. */
+ * process has no other threads that take signals: signals must reach it, and the ranks end with the thread that started them. */
 ls_status ddp_launch(const ddp_launch_options *options);
 
 #endif

@@ -198,7 +198,8 @@ TEST(test_several_failures_are_listed_first_to_last) {
 TEST_IN(scratch, test_failures_that_are_seen_together) {
     char script[900];
     pid_t pids[PIDS_MAX];
-    snprintf(script, sizeof script, "echo pid $$; while [ ! -e %s ]; do sleep 0.02; done; [ $RANK = 1 ] && exit 1; exit 3",
+    snprintf(script, sizeof script,
+             "echo pid $$; while [ ! -e %s ]; do sleep 0.02; done; [ $RANK = 1 ] && exit 1; exit 3",
              scratch_path("gate"));
     run r = make_job(3, script);
     start_job(&r);

@@ -49,9 +49,9 @@ restarts_case() {
     expect_status 0
     act=start_job restarts_job "$launcher" "$ranks" again
     job=$started
-    draw 8
+    draw 10
     for kill in $(seq 0 "$drawn"); do
-        pause 600
+        pause 350
         pick_rank "$job"
         [ -n "$victim" ] && kill -KILL "$victim" 2>/dev/null && killed=$((killed + 1))
     done

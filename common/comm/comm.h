@@ -42,6 +42,8 @@ typedef struct ls_bootstrap {
     void *context;
     ls_status (*set)(void *context, const char *key, const void *value, size_t nbytes);
     ls_status (*get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
+    /* (optional) Asked while this rank waits for others: whether there is no use in it, since the group will not form. */
+    bool (*is_over)(void *context);
 } ls_bootstrap;
 
 typedef struct ls_comm_options {

@@ -7,6 +7,7 @@
  *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,7 +23,8 @@
 #include "common/comm/wait.h"
 
 #define LS_HELLO_MAGIC 0x6c73636fu
-#define LS_NAME_BYTES 33 /* 32 hexadecimal digits and the end */
+#define LS_LOOK_AGAIN_US 5e4 /* whether the group may still form, where that is known */
+#define LS_NAME_BYTES 33     /* 32 hexadecimal digits and the end */
 
 struct hello {
     uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
@@ -143,7 +145,7 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
     return LS_OK;
 }
 
-static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
+static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int listener, double until_us) {
     bool served[LS_COMM_MAX_RANKS] = {false};
     served[0] = true;
     for (;;) {
@@ -156,7 +158,10 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
             return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL, "%s of %d did not join the group within %g s",
                                  ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
-        set_deadline(listener, left_us(until_us));
+        if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
+            return ls_comm_break(comm, LS_ERR_PEER, NULL,
+                                 "the group does not form: a rank has gone, or another has come");
+        set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             return ls_fail(LS_ERR_SYSTEM, "rank %d cannot accept the other ranks: %s", comm->first, strerror(errno));
@@ -175,7 +180,7 @@ ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, doubl
     if (status == LS_OK) status = listen_on(comm, name, &listener);
     const ls_bootstrap *bootstrap = options->bootstrap;
     if (status == LS_OK) status = bootstrap->set(bootstrap->context, key, name, sizeof name);
-    if (status == LS_OK) status = serve_all(comm, listener, until_us);
+    if (status == LS_OK) status = serve_all(comm, bootstrap, listener, until_us);
     if (listener >= 0) close(listener);
     return status;
 }

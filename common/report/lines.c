@@ -110,6 +110,14 @@ ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t coun
         option, lines->path, (long long)count);
 }
 
+ls_status ls_lines_keep_all(struct ls_lines *lines) {
+    struct stat info;
+    if (!lines->is_file) return LS_OK;
+    if (fstat(fileno(lines->file), &info) != 0) return cannot_write(lines->path, errno);
+    lines->kept = (long)info.st_size;
+    return LS_OK;
+}
+
 ls_status ls_lines_begin(struct ls_lines *lines) {
     if (!lines->is_file) return LS_OK;
     if (ftruncate(fileno(lines->file), lines->kept) == 0 && fseek(lines->file, lines->kept, SEEK_SET) == 0)

@@ -31,6 +31,9 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path);
 ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
                         const char *piece);
 
+/* For a run that goes on itself, with other ranks: keeps all. */
+ls_status ls_lines_keep_all(struct ls_lines *lines);
+
 /* Empties the file, but for what is kept. */
 ls_status ls_lines_begin(struct ls_lines *lines);
 

@@ -51,6 +51,10 @@ static void format_begin(char *text, size_t capacity, int64_t step) {
 
 static ls_status keep_lines(ls_report *report, int64_t steps, double last_loss) {
     char begin[64], loss[64], metric[96];
+    if (steps == LS_REPORT_SAME_RUN) {
+        ls_status kept = ls_lines_keep_all(&report->losses);
+        return kept == LS_OK ? ls_lines_keep_all(&report->metrics) : kept;
+    }
     snprintf(loss, sizeof loss, "%.9g\n", last_loss);
     ls_status status = ls_lines_keep(&report->losses, "--dump-losses", steps, loss, "");
     format_begin(begin, sizeof begin, steps - 1);
@@ -58,23 +62,7 @@ static ls_status keep_lines(ls_report *report, int64_t steps, double last_loss) 
     return status == LS_OK ? ls_lines_keep(&report->metrics, "--metrics", steps, begin, metric) : status;
 }
 
-ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
-                         double last_loss) {
-    *out = NULL;
-    ls_report *report = calloc(1, sizeof *report);
-    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
-    report->options = options;
-    report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
-    ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
-    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
-    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
-    if (status == LS_OK) status = keep_lines(report, steps, last_loss);
-    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
-    if (status == LS_OK) status = ls_lines_begin(&report->losses);
-    if (status != LS_OK) {
-        (void)ls_report_close(report, parallel, NULL, NULL);
-        return status;
-    }
+static void print_run(const ls_train_options *options, const ls_parallel *parallel) {
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
     printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
@@ -85,6 +73,27 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
         printf(", %s", parallel->backend);
     printf("\n");
     fflush(stdout);
+}
+
+ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
+                         double last_loss) {
+    *out = NULL;
+    ls_report *report = calloc(1, sizeof *report);
+    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
+    report->options = options;
+    report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
+    ls_status status =
+        steps == LS_REPORT_SAME_RUN ? LS_OK : ls_report_check(options); /* all of them, before the first is emptied */
+    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
+    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
+    if (status == LS_OK) status = keep_lines(report, steps, last_loss);
+    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
+    if (status == LS_OK) status = ls_lines_begin(&report->losses);
+    if (status != LS_OK) {
+        (void)ls_report_close(report, parallel, NULL, NULL);
+        return status;
+    }
+    if (steps != LS_REPORT_SAME_RUN) print_run(options, parallel);
     *out = report;
     return LS_OK;
 }

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,13 @@ static struct {
 } identity = {.program = "lockstep", .rank = -1, .cause_fd = -1};
 
 static _Thread_local ls_log_sink capture;
+
+/* ls_log_hold */
+static struct {
+    pthread_mutex_t mutex;
+    bool on; /* guarded by it, as the text */
+    char first[1900];
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that
  * number, and with it whatever is printed. */
@@ -95,6 +103,16 @@ static void compose(char *message, size_t capacity, const char *format, va_list 
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
+/* Whether the error is held back. */
+static bool hold_back(const char *message) {
+    pthread_mutex_lock(&held.mutex);
+    bool on = held.on;
+    if (on && held.first[0] == '\0') snprintf(held.first, sizeof held.first, "%s", message);
+    pthread_mutex_unlock(&held.mutex);
+    if (on) ls_detail("%s", message);
+    return on;
+}
+
 int ls_report_error(const char *format, ...) {
     char message[1900];
     va_list arguments;
@@ -105,6 +123,7 @@ int ls_report_error(const char *format, ...) {
         if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
         return 0;
     }
+    if (hold_back(message)) return 0;
     if (ls_said_first(message)) emit("error: ", message);
     if (identity.cause_fd >= 0) {
         char line[1904];
@@ -156,3 +175,17 @@ ls_log_sink ls_log_capture(char *buffer, size_t capacity) {
 }
 
 void ls_log_restore(ls_log_sink sink) { capture = sink; }
+
+void ls_log_hold(void) {
+    pthread_mutex_lock(&held.mutex);
+    held.on = true;
+    held.first[0] = '\0';
+    pthread_mutex_unlock(&held.mutex);
+}
+
+void ls_log_release(bool tell) {
+    pthread_mutex_lock(&held.mutex);
+    held.on = false;
+    pthread_mutex_unlock(&held.mutex);
+    if (tell && held.first[0] != '\0') ls_report_error("%s", held.first);
+}

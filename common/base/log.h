@@ -58,6 +58,11 @@ typedef struct ls_log_sink {
  * Returns where they went before. */
 ls_log_sink ls_log_capture(char *buffer, size_t capacity);
 
+/* Holds back the errors of all threads that capture none, of which the first is kept: they may turn out to be none. Again:
+ * forgets it. ls_log_release ends that; if `tell`, the kept error is reported. Held errors are details (ls_detail). */
+void ls_log_hold(void);
+void ls_log_release(bool tell);
+
 /* Back to what ls_log_capture returned, with what that buffer holds. */
 void ls_log_restore(ls_log_sink sink);
 

@@ -41,7 +41,7 @@ static job *make_job(int world_size, double timeout_s) {
     j->world_size = world_size;
     assert_int_equal(ddp_store_serve(&j->server, "127.0.0.1", 0), LS_OK);
     for (int r = 0; r < world_size; r++) {
-        j->ranks[r].agreement = (ddp_agreement){NULL, r, world_size, timeout_s, 0};
+        j->ranks[r].agreement = (ddp_agreement){NULL, r, world_size, timeout_s, 0, false};
         j->ranks[r].port = ddp_store_server_port(j->server);
         ddp_facts_add(&j->ranks[r].facts, "--model", "mlp");
     }

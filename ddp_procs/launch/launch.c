@@ -26,6 +26,7 @@
 #include "ddp_procs/launch/launch_policy.h"
 #include "ddp_procs/launch/launch_report.h"
 #include "ddp_procs/launch/launch_spawn.h"
+#include "ddp_procs/launch/launch_start.h"
 #include "ddp_procs/launch/launch_watch.h"
 #include "ddp_procs/launch/open_files.h"
 #include "ddp_procs/launch/store_listen.h"
@@ -39,10 +40,11 @@ enum { FILES_ONCE = 10, FILES_PER_RANK = 2 };
 /* Nothing of the attempt before counts any more, and nobody of it gets in: name, secret and store are new. */
 static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     for (int i = 0; i < j->options->nproc; i++) {
-        j->ranks[i] = (ddp_rank_process){.pid = -1, .cause_fd = -1, .done.rank = -1};
+        j->ranks[i] = (ddp_rank_process){.pid = -1, .cause_fd = -1, .done.rank = -1, .out = -1, .err = -1};
     }
     j->running = j->failure_count = 0;
-    j->strays = false;
+    j->strays = j->too_few = false;
+    j->output = NULL;
     j->phase = DDP_RUNNING;
     j->next_phase_us = j->deadline_us;
     j->culprit.rank = -1;
@@ -67,22 +69,10 @@ static void end_attempt(ddp_job *j) {
     j->server = NULL;
 }
 
-static ls_status start_rank(ddp_job *j, ddp_output *output, int i) {
-    ddp_rank_process *rank = &j->ranks[i];
-    ddp_rank_files files;
-    ddp_logs_path(&j->logs, i, "error.json", files.error_file);
-    ls_status status = ddp_output_open(output, i, &files);
-    if (status == LS_OK) status = ddp_spawn_rank(&rank->pid, &rank->cause_fd, &j->plan, i, &files);
-    if (files.out >= 0) close(files.out);
-    if (files.err >= 0) close(files.err);
-    if (status == LS_OK) j->running++;
-    return status;
-}
-
-static ls_status start_ranks(ddp_job *j, ddp_output *output) {
+static ls_status start_ranks(ddp_job *j) {
     ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = start_rank(j, output, i);
-    if (status == LS_OK) status = ddp_output_start(output);
+    for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = ddp_start_rank(j, i);
+    if (status == LS_OK) status = ddp_output_start(j->output);
     if (status != LS_OK) ddp_end_ranks(j, SIGKILL);
     return status;
 }
@@ -90,15 +80,15 @@ static ls_status start_ranks(ddp_job *j, ddp_output *output) {
 /* Starts the ranks and waits for all of them. LS_OK says nothing of how they ended (ddp_report_job). */
 static ls_status run_attempt(ddp_job *j) {
     ddp_store_pass pass;
-    ddp_output *output = NULL;
     j->plan.said_fd = -1;
     ls_status status = begin_attempt(j, &pass);
-    if (status == LS_OK) status = ddp_output_create(&output, j->options, &j->logs);
+    if (status == LS_OK) status = ddp_output_create(&j->output, j->options, &j->logs);
     if (status == LS_OK) {
-        status = start_ranks(j, output);
+        status = start_ranks(j);
         ddp_watch_ranks(j);
     }
-    ls_status copied = ddp_output_finish(output);
+    ddp_forget_outputs(j);
+    ls_status copied = ddp_output_finish(j->output);
     ddp_guard_name(&j->plan.guard, 0); /* the group's number may become another's */
     end_attempt(j);
     return status == LS_OK ? copied : status;

@@ -22,6 +22,9 @@
  * no process of the ranks' group is left, neither a rank nor what ranks have started, also if the launcher itself is
  * killed. (A process that founds a process group or a session of its own, as daemons do, has left the group.)
  *
+ * A job with `elastic` goes on without a rank that fails, as long as enough are left; restarts then start that rank again
+ * (launch_policy.c). It is LS_OK as soon as one rank has exited with 0: ranks that part wait for each other before.
+ *
  * The ranks' group is not the launcher's: the terminal's signals go to the launcher, and ranks cannot read from the
  * terminal. SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup) and SIGQUIT are passed on to the ranks while
  * it runs; with SIGTSTP (Ctrl-Z) ranks and launcher stop, and go on together. Call it from the main thread, while the

@@ -201,6 +201,7 @@ static ls_status interpret(ddp_command *command, const struct settings *s, char 
     if (status == LS_OK) status = check_host("local-addr", s->local_addr);
     if (status == LS_OK) status = read_rendezvous(command, s);
     if (status == LS_OK) status = find_nproc(s->nproc, &launch->nproc);
+    if (status == LS_OK) status = ddp_limits_parse(&launch->limits, launch->elastic, launch->nproc);
     if (status == LS_OK) status = read_output(launch, s);
     return status == LS_OK ? find_program(command, s, operands, count) : status;
 }
@@ -216,6 +217,9 @@ static size_t rank_rows(ddp_command *c, struct settings *s, ls_option *rows) {
          .help = "ranks to start, each a process; gpu: one for each GPU, cpu: for each core, auto: gpu if there are any, else cpu"},
         {.kind = LS_OPTION_INT, .name = "max-restarts", .to.number = &c->launch.max_restarts, .argument = "K", .limits = LS_AT_LEAST(0),
          .help = "when a rank fails, start all ranks again, K times in the whole job; not after wrong usage (status 2)"},
+        {.kind = LS_OPTION_STRING, .name = "elastic", .to.text = &c->launch.elastic, .argument = "MIN:MAX", .empty = "none may die",
+         .help = "a rank that dies is left behind, and those that are left, MIN at least, go on; --max-restarts then counts ranks "
+                 "that are started again, and join them; for ddp_train"},
         {.kind = LS_OPTION_DOUBLE, .name = "grace", .to.real = &c->launch.grace_s, .argument = "SECONDS", .limits = LS_AT_LEAST(0),
          .help = "when a rank has failed, the others get SIGTERM, and SIGKILL after this time"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &c->launch.timeout_s, .argument = "SECONDS", .limits = LS_AT_LEAST(0),

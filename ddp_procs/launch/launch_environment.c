@@ -23,6 +23,7 @@ typedef enum source {
     MASTER_PORT,
     RUN_ID,
     RESTART,
+    ELASTIC,
     MAX_RESTARTS,
     AGENT_STORE,
     ERROR_FILE,
@@ -67,6 +68,7 @@ static const variable variables[] = {
     {"LS_STORE", STORE, "the store in which the ranks meet, hosted by the launcher", "unix:NAME"},
     {"LS_JOB", JOB, "name of this start of the job; each restart has another", "PROCESS.TIME"},
     {"LS_JOB_TOKEN", TOKEN, "secret of the job, which the store asks for", "made for each start"},
+    {"LS_ELASTIC", ELASTIC, "numbers of ranks that the job goes on with (--elastic)", NULL},
     {"LS_CAUSE_FD", CAUSE_FD, "pipe to the launcher for error messages", "a file descriptor"},
     {"LS_CAUSE_INODE", CAUSE_INODE, "... which file that is", "a number"},
     {"LS_SAID_FD", SAID_FD, "memory of messages that were printed, to print each once", "a file descriptor"},
@@ -98,6 +100,10 @@ static bool find_value(char value[VALUE_CAPACITY], const variable *v, const ddp_
     case RUN_ID: text = plan->run_id; break;
     case RESTART: number = (unsigned long long)plan->restarts; break;
     case MAX_RESTARTS: number = (unsigned long long)o->max_restarts; break;
+    case ELASTIC:
+        if (!o->elastic) return false;
+        text = o->elastic;
+        break;
     case AGENT_STORE: text = "False"; break;
     case ERROR_FILE:
         if (!o->log_dir) return false;

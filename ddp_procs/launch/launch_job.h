@@ -43,6 +43,7 @@ typedef struct ddp_rank_process {
     size_t cause_nbytes;
     bool cause_complete;
     ddp_rank_end done; /* its end with status 0; rank -1: it has not come */
+    int out, err; /* of an elastic job: where it prints, for the next process of that number; -1: see launch_plan.h */
 } ddp_rank_process;
 
 typedef struct ddp_job {
@@ -63,6 +64,8 @@ typedef struct ddp_job {
     ddp_rank_end culprit;
     ddp_rank_end failures[LS_COMM_MAX_RANKS]; /* by themselves, first to last */
     int failure_count;
+    bool too_few; /* ranks of an elastic job were left */
+    struct ddp_output *output;
 } ddp_job;
 
 #endif

@@ -3,6 +3,7 @@
 #define DDP_LAUNCH_LAUNCH_OPTIONS_H
 
 #include "common/comm/comm.h"
+#include "ddp_procs/launch/limits.h"
 
 #define DDP_LAUNCH_GRACE_S 10.0
 
@@ -22,8 +23,11 @@ typedef struct ddp_launch_options {
     const char *role;        /* ROLE_NAME; NULL: "default" */
     double grace_s;          /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
     double timeout_s;        /* the whole job's deadline, restarts included; 0: none */
-    int max_restarts;        /* how often the group is started again after a failure, in the whole job */
-    const char *log_dir;     /* launch_output.h; NULL: no files */
+    /* how often, in the whole job, the group is started again after a failure; of an elastic job, a rank */
+    int max_restarts;
+    const char *elastic; /* MIN:MAX, which ranks are told, and what it says; NULL: a job fails with its first rank */
+    ddp_limits limits;
+    const char *log_dir;                                                /* launch_output.h; NULL: no files */
     unsigned char tee[LS_COMM_MAX_RANKS], redirects[LS_COMM_MAX_RANKS]; /* of each rank, DDP_STDOUT + DDP_STDERR */
 } ddp_launch_options;
 

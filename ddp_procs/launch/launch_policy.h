@@ -5,9 +5,10 @@
 #include "ddp_procs/launch/launch_job.h"
 
 typedef enum ddp_verdict {
-    DDP_GO_ON,    /* the other ranks do */
-    DDP_END_SOON, /* the group has failed: its ranks end by themselves, or are ended after DDP_LOOKING */
-    DDP_END_NOW,  /* they are ended at once */
+    DDP_GO_ON,       /* the other ranks do */
+    DDP_END_SOON,    /* the group has failed: its ranks end by themselves, or are ended after DDP_LOOKING */
+    DDP_END_NOW,     /* they are ended at once */
+    DDP_START_AGAIN, /* the other ranks go on, and this one is to be started again */
 } ddp_verdict;
 
 /* A rank has ended, in whatever phase. Notes who is to blame. */

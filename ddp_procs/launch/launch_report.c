@@ -87,8 +87,11 @@ static ls_status report_culprit(const ddp_job *j) {
                                                          : LS_ERR_SYSTEM;
     int restarts = j->plan.restarts;
     if (restarts > 0) snprintf(after, sizeof after, "after %d restart%s, ", restarts, restarts == 1 ? "" : "s");
+    char few[64] = "";
+    if (j->too_few && !exited)
+        snprintf(few, sizeof few, "; too few ranks were left for --elastic %.20s", j->options->elastic);
     describe_end(j, culprit, true, text);
-    return ls_fail(status, "%srank %d (pid %d) %s", after, culprit->rank, (int)culprit->pid, text);
+    return ls_fail(status, "%srank %d (pid %d) %s%s", after, culprit->rank, (int)culprit->pid, text, few);
 }
 
 ls_status ddp_report_job(const ddp_job *j) {
@@ -107,4 +110,11 @@ void ddp_report_restart(const ddp_job *j) {
     describe_end(j, &j->culprit, true, text);
     ls_warn("rank %d (pid %d) %s; all ranks start again (restart %d of %d)", j->culprit.rank, (int)j->culprit.pid, text,
             j->plan.restarts + 1, j->options->max_restarts);
+}
+
+void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {
+    char text[TEXT_CAPACITY];
+    describe_end(j, end, true, text);
+    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", end->rank, (int)end->pid, text,
+            j->plan.restarts, j->options->max_restarts);
 }

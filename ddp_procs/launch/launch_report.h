@@ -17,4 +17,7 @@ ls_status ddp_report_job(const ddp_job *job);
 /* Says why, and that, all ranks start again; before plan.restarts is raised. */
 void ddp_report_restart(const ddp_job *job);
 
+/* A warning, before one rank of an elastic job is started again. */
+void ddp_report_rank_restart(const ddp_job *job, const ddp_rank_end *end);
+
 #endif

@@ -17,6 +17,8 @@
 
 #include "common/base/clock.h"
 #include "ddp_procs/launch/launch_policy.h"
+#include "ddp_procs/launch/launch_report.h"
+#include "ddp_procs/launch/launch_start.h"
 
 enum { LOOK_AGAIN_MS = 100 };
 #define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
@@ -52,7 +54,13 @@ static void note_end(ddp_job *j, int index, int wait_status, struct timespec at)
     read_cause(rank);
     j->running--;
     rank->pid = -1;
-    follow(j, ddp_judge_end(j, &end));
+    ddp_verdict verdict = ddp_judge_end(j, &end);
+    if (verdict == DDP_START_AGAIN) {
+        j->plan.restarts++;
+        ddp_report_rank_restart(j, &end);
+        if (ddp_start_rank(j, index) != LS_OK) verdict = DDP_END_SOON;
+    }
+    follow(j, verdict);
 }
 
 /* Ranks one by one, for they may have left the group; then whoever else has ended in it. */

@@ -6,6 +6,7 @@
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
 #include "ddp_procs/compression.h"
+#include "ddp_procs/launch/limits.h"
 #include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
@@ -14,6 +15,8 @@ enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 18, DDP_OPTION_ROWS = LS_TRAIN_
 typedef struct ddp_settings {
     ls_train_options train;
     int spawn, max_restarts;
+    const char *elastic;    /* MIN:MAX, or NULL */
+    ddp_limits limits;      /* what `elastic` says, behind the parse */
     const char *local_rank; /* an old launcher's argument; NULL: none */
     ls_int_list device_ids;
     int shard, backend, allreduce;

@@ -56,6 +56,7 @@ TEST_IN(programs, test_gpus_that_are_not_there) {
         {"CUDA_ON_CPU_DEVICES=3 CUDA_VISIBLE_DEVICES=2,0 ddp_train --spawn 2 --device-ids 0,2", 2,
          ", 1: CUDA on the CPU (CUDA_VISIBLE_DEVICES=2,0)"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0", 2, "names 1 device for 2 ranks"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --elastic 1:2", 2, "--elastic does not go with GPUs"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --device-ids 0,0", 2, "--single trains on one device"},
     };

@@ -10,7 +10,7 @@ export LC_ALL=C
 here=$(dirname "$0")
 
 # area:share of the time, in percent
-areas='kills:14 restarts:7 mismatches:14 launchers:8 settings:3 attacks:15 damaged:13 options:12 files:7 signals:7'
+areas='kills:13 restarts:7 mismatches:12 launchers:8 settings:3 attacks:14 damaged:12 options:11 files:6 signals:6 elastic:8'
 
 [ $# -ge 1 ] && [ -x "$1/ddp_train" ] || { echo 'usage: tests/hostile/hostile.sh BUILD [AREA... | AREA CASE]' >&2; exit 2; }
 build=$(cd "$1" && pwd) && tree=$(cd "$here/../.." && pwd) || exit 1

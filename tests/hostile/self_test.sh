@@ -6,7 +6,7 @@ here=$(dirname "$0")
 [ $# -ge 1 ] && [ -x "$1/ddp_train" ] || { echo 'usage: tests/hostile/self_test.sh BUILD [AREA...]' >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 1
 shift
-[ $# -gt 0 ] || set -- kills restarts mismatches launchers settings attacks damaged options files signals
+[ $# -gt 0 ] || set -- kills restarts mismatches launchers settings attacks damaged options files signals elastic
 stubs=$build/hostile_stubs
 trap 'rm -rf "$stubs"' EXIT
 trap 'exit 130' INT
@@ -24,6 +24,7 @@ defect_of() { # area
     damaged) echo '"$program" "$@" || kill -SEGV $$; exit 0' ;;                                                     # crashes
     options) echo '"$program" "$@"; status=$?; [ $status -eq 0 ] || echo "and more" >&2; exit $status' ;;           # two lines
     files) echo '"$program" "$@" 2>/dev/null; exit 0' ;;                                                            # says nothing
+    elastic) echo 'case $* in *--elastic*) set -- "$@" --seed=1 ;; esac' ;;                                           # other weights than by checkpoints
     signals) echo 'trap "" TERM HUP INT; "$program" "$@"; exit 1' ;;                                                # goes on
     esac
 }

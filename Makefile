@@ -120,12 +120,12 @@ say       = $(if $(V),,@$(if $(COUNT_TO),echo built-a-file >&$(COUNT_TO),$(eval 
 end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 
 # --- sources: a file is found by where it lies -----------------------------------------------------------------------
-MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/launch/ddprun.c \
-    $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c \
+MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp_procs/launch/ddprun.c \
+    $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c launch/bench_launch.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
     $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
-    labs/09-memory/who_holds/who_holds.c
+    labs/09-memory/who_holds/who_holds.c labs/25-missing/who_hangs/who_hangs.c labs/25-missing/visits/visits.c
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
@@ -176,7 +176,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -244,7 +244,7 @@ soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test pr
 	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(TESTS)
 
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
-hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
+hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, also in grids, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
 
 every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes
@@ -291,6 +291,11 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
+# LAUNCH_ARGS: further options of bench_launch; TORCHRUN: one that is not in PATH.
+bench-launch: $(PROGRAMS) ## how long jobs of 1 to 64 ranks take to start, meet and end, beside torchrun's [N= TORCHRUN= LAUNCH_ARGS=]
+	$(call lasts,ten seconds (with torchrun four minutes))
+	@exec $(DRAW_AFTER) launch $(BUILD)/bench_launch $(if $(N),--n=$(call quoted,$(N))) $(if $(TORCHRUN),--torchrun=$(call quoted,$(TORCHRUN))) $(call each_quoted,$(LAUNCH_ARGS)) --out=$(RESULTS)
+
 # The tests that call nothing of tests/cuda_on_cpu, and so run on real GPUs too (--as-needed leaves it out of them).
 GPU_TESTS  := $(foreach test,$(if $(HAVE_cmocka),walk ops large reference layers attention batchnorm conv2d fused casts half_products half_layers text optimizers scaler cuda_products cuda_training cuda_modes),$(BUILD)/tests/test_$(test))
 
@@ -311,7 +316,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
-UNBUNDLED  := grade course_report hello who_gets who_holds mkdigits bench_gpt bench_memory calibrate fit_tn tables thread_vs_process
+UNBUNDLED  := grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_launch bench_memory calibrate fit_tn tables thread_vs_process
 BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
@@ -336,7 +341,7 @@ claims: $(PROGRAMS) ## what the course's notes claim, confirmed or refuted by ou
 	@exec labs/bench/claims/claims.sh $(BUILD)
 
 # A figure's script and its data bear the names of the table below: SCRIPT:DATA
-FIGURES    := dp_vs_ddp:dp_vs_ddp memory_techniques:memory gpt_attention:gpt allreduce:comm recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
+FIGURES    := dp_vs_ddp:dp_vs_ddp memory_techniques:memory gpt_attention:gpt allreduce:comm launch:launch recipe_mlp-amp:recipe_mlp-amp recipe_convnet:recipe_convnet \
     $(patsubst plots/%.gp,%:tables,$(wildcard plots/tables_*.gp)) \
     speedup:shown/replay replay_phases:shown/replay_devices memory:shown/replay_devices overlap_bucket:shown/buckets/replay gantt:shown/gantt
 # What is replayed for the pictures of replays: a published network on a published machine.

@@ -260,9 +260,34 @@ static ls_status meet(const meeting *m, const ddp_facts *mine, verdict *v) {
 
 ls_status ddp_agree_begin(ddp_agreement *a, ddp_store *store, const ddp_rank *self, double timeout_s) {
     char key[KEY_CAPACITY];
-    *a = (ddp_agreement){store, self->rank, self->world_size, timeout_s, 1};
+    *a = (ddp_agreement){store, self->rank, self->world_size, timeout_s, 1, false};
     snprintf(key, sizeof key, "runs/rank%d", a->rank);
     return ddp_store_add(store, key, 1, &a->run);
+}
+
+void ddp_agree_late(ddp_agreement *a) {
+    a->late = a->run > 1;
+    a->run = 1;
+}
+
+/* With rank 0's facts, which are there. */
+static ls_status compare_late(const meeting *m, const ddp_facts *mine, verdict *v) {
+    char key[KEY_CAPACITY];
+    comparison *c = calloc(1, sizeof *c);
+    ddp_facts *first = calloc(1, sizeof *first);
+    ls_status status = c && first ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", m->about);
+    if (status == LS_OK)
+        status = ddp_store_get(m->job->store, rank_key(key, m, 0), first->bytes, sizeof first->bytes, &first->nbytes);
+    if (status == LS_OK) {
+        c->mine = first;
+        c->world_size = m->job->world_size;
+        compare(c, m->job->rank, mine);
+        write_lines(v, c);
+        if (c->count > 0) status = tell(m, v->text);
+    }
+    free(c);
+    free(first);
+    return status;
 }
 
 ls_status ddp_agree(const ddp_agreement *a, const char *about, const ddp_facts *mine) {
@@ -273,7 +298,7 @@ ls_status ddp_agree(const ddp_agreement *a, const char *about, const ddp_facts *
     if (a->world_size == 1) return LS_OK;
     verdict *v = calloc(1, sizeof *v);
     if (!v) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", about);
-    ls_status status = meet(&m, mine, v);
+    ls_status status = a->late ? compare_late(&m, mine, v) : meet(&m, mine, v);
     free(v);
     return status;
 }
@@ -281,7 +306,7 @@ ls_status ddp_agree(const ddp_agreement *a, const char *about, const ddp_facts *
 void ddp_agree_give_up(const ddp_agreement *a, const char *about) {
     const meeting m = {a, about};
     char key[KEY_CAPACITY], said[SAID_CAPACITY];
-    if (a->world_size == 1) return;
+    if (a->world_size == 1 || a->late) return;
     ls_log_sink before = ls_log_capture(said, sizeof said);
     if (a->rank == 0) {
         verdict *v = calloc(1, sizeof *v);

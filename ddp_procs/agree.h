@@ -13,13 +13,18 @@ typedef struct ddp_agreement {
     int rank, world_size;
     double timeout_s; /* the store's, for messages */
     int64_t run;      /* 1, 2, ...: of this rank, over this store */
+    bool late;        /* the others have compared before */
 } ddp_agreement;
 
 /* Begins a run over a store which may still have the keys of an earlier one: where a launcher starts a script, and the
  * script one program after the other. Every rank begins each of them, so that all count alike. */
 ls_status ddp_agree_begin(ddp_agreement *agreement, ddp_store *store, const ddp_rank *self, double timeout_s);
 
-/* Collective: every rank publishes `mine`, rank 0 compares, and every rank gets the result. `about` ("settings") must
+/* After begin, of a job whose ranks may be started again: a rank that was is late for the job's first run, which it takes part
+ * in. It compares itself with what rank 0 has published then; nobody waits for it. */
+void ddp_agree_late(ddp_agreement *agreement);
+
+/* Collective, unless late: every rank publishes `mine`, rank 0 compares, and every rank gets the result. `about` ("settings") must
  * be unique within a run: it is part of the keys, and names in messages what a rank did not publish. LS_ERR_USAGE on
  * every rank if a fact of one differs from rank 0's: a line for each fact and value (bounded, but naming every rank
  * that differs), on rank 0 all of them, on the others those that are about them. LS_ERR_PEER: a rank has given up;

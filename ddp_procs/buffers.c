@@ -18,6 +18,7 @@ static void broadcast(struct ddp *ddp) {
     if (ddp->buffer_count == 0) return;
     ls_event_record(ddp->buffers_idle, ddp->compute);
     ls_stream_wait_event(ddp->comm_stream, ddp->buffers_idle);
+    ls_comm_label(ddp->comm, "buffers", -1);
     ls_device_fail(ddp->base.devices[0], ls_comm_broadcast(ddp->comm, ddp->comm_stream, ddp->buffers, ddp->buffer_count,
                                                            LS_FP32, ddp->buffers_root));
     ls_event_record(ddp->buffers_arrived, ddp->comm_stream);

@@ -72,6 +72,7 @@ ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *str
     uint64_t *mine = calloc(count + 1, sizeof *mine), *all = calloc(count * world_size + 1, sizeof *all);
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare %zu tensors", count);
     if (status == LS_OK) status = hash_ranges(mine, stream, ranges, count);
+    ls_comm_label(comm, "hashes", -1);
     if (status == LS_OK) status = ls_comm_settle(stream, ls_comm_all_gather(comm, stream, mine, all, count, LS_INT64));
     if (status == LS_OK) status = report_first(when, ranges, count, all, (int)world_size);
     free(mine);

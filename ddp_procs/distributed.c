@@ -19,6 +19,7 @@ ls_status ddp_update(struct ddp *ddp) {
 
 static ls_status compare_counts(struct ddp *ddp) {
     int64_t mine = (int64_t)ls_model_parameter_count(ddp->base.model), all[LS_COMM_MAX_RANKS] = {0};
+    ls_comm_label(ddp->job, "number of parameters", -1);
     ls_status status =
         ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->job, ddp->comm_stream, &mine, all, 1, LS_INT64));
     for (int r = 1; status == LS_OK && r < ls_comm_world_size(ddp->job); r++) {
@@ -48,6 +49,7 @@ static ls_status compare_shapes(struct ddp *ddp) {
     ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
+        ls_comm_label(ddp->job, "shapes of parameters", -1);
         status = ls_comm_settle(ddp->comm_stream,
                                 ls_comm_all_gather(ddp->job, ddp->comm_stream, mine, all, count, LS_INT64));
     }
@@ -116,6 +118,7 @@ static ls_status build(struct ddp *ddp, const struct ddp_kind *kind, const ddp_o
     if (status == LS_OK) status = ls_event_create(&ddp->buffers_arrived, "buffers arrived");
     if (status == LS_OK) status = compare_counts(ddp);
     if (status == LS_OK) status = compare_shapes(ddp);
+    ls_comm_label(ddp->comm, "parameters at start", -1);
     if (status == LS_OK) status = take_state_of_rank_0(ddp);
     if (status == LS_OK) status = ls_parallel_alloc_places(p, options->max_batch);
     if (status == LS_OK) {

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { GROUP_CAPACITY = 48 };
+enum { GROUP_CAPACITY = 64 };
 
 bool ddp_has_grid(const int sizes[LS_MESH_AXES]) { return sizes[LS_MESH_TENSOR] * sizes[LS_MESH_PIPELINE] > 1; }
 
@@ -19,14 +19,20 @@ int ddp_groups_descriptors(const int sizes[LS_MESH_AXES], const bool beside[LS_M
     return all ? count + ls_comm_descriptors(sizes[LS_MESH_DATA] * sizes[LS_MESH_PIPELINE]) : count;
 }
 
-/* The job's options under a name, whose keys are those of this run of the store's, not of an earlier one. */
+/* The job's options under a name, whose keys are those of this run of the store's and this meeting, not of an earlier
+ * one. */
 static ls_comm_options options_of(const ddp_groups_options *o, const char *name, char group[GROUP_CAPACITY]) {
-    snprintf(group, GROUP_CAPACITY, "run%" PRId64 "/%s", o->run, name);
+    if (o->meeting > 0)
+        snprintf(group, GROUP_CAPACITY, "run%" PRId64 ".%" PRId64 "/%s", o->run, o->meeting, name);
+    else
+        snprintf(group, GROUP_CAPACITY, "run%" PRId64 "/%s", o->run, name);
     return (ls_comm_options){.rank = o->rank,
                              .world_size = o->world_size,
                              .timeout_s = o->timeout_s,
                              .allreduce = o->allreduce,
                              .bootstrap = o->bootstrap,
+                             .flight = o->flight,
+                             .debug = o->debug,
                              .group = group};
 }
 

@@ -11,10 +11,13 @@ typedef struct ddp_groups_options {
     int sizes[LS_MESH_AXES];       /* whose product is world_size; without a grid 1 x world_size x 1 */
     const ls_bootstrap *bootstrap; /* NULL: there is one rank */
     int64_t run;                   /* of the store's (agree.h) */
+    int64_t meeting;               /* of the run's, after which these groups form; 0: there is none (elastic.h) */
     double timeout_s;
     const char *allreduce; /* NULL: none is named */
     ls_device *device;
     ddp_backend backend;
+    const char *flight; /* ls_comm_options.flight, .debug */
+    bool debug;
     int gpus; /* that this machine's ranks were given between them */
 } ddp_groups_options;
 

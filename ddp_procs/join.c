@@ -62,6 +62,7 @@ static ls_status take_batches_tracked(struct ddp *ddp) {
     int64_t *tracked = calloc(count, sizeof *tracked);
     if (!tracked) return ls_fail(LS_ERR_NO_MEMORY, "no memory for batch norm's counts");
     for (size_t i = 0; i < count; i++) tracked[i] = *ls_model_batches_tracked(model, i);
+    ls_comm_label(ddp->comm, "counts of batches", -1);
     ls_status status = ls_comm_settle(
         ddp->comm_stream, ls_comm_broadcast(ddp->comm, ddp->comm_stream, tracked, count, LS_INT64, ddp->buffers_root));
     for (size_t i = 0; status == LS_OK && i < count; i++) *ls_model_batches_tracked(model, i) = tracked[i];
@@ -81,6 +82,7 @@ ls_status ddp_join(ls_parallel *p, ls_batch *batch, bool *anyone) {
     if (!ddp->join.enable) return LS_OK;
     int64_t mine = *anyone ? (int64_t)batch->count : RUN_OUT, counts[LS_COMM_MAX_RANKS] = {0};
     ls_phase_enter(p->clocks, LS_PHASE_BROADCAST);
+    ls_comm_label(ddp->comm, "samples of the step", -1);
     ls_status status =
         ls_comm_settle(ddp->comm_stream, ls_comm_all_gather(ddp->comm, ddp->comm_stream, &mine, counts, 1, LS_INT64));
     if (status != LS_OK) return status;

@@ -105,7 +105,11 @@ static ls_status run(struct pipeline *s, const struct ddp_instruction *x, bool h
     const void *result = NULL;
     ls_status status = LS_OK;
     ls_dtype dtype = ls_model_precision(s->ddp.base.model);
-    if (x->from >= 0 && !has_received) exchange(s, NULL, room_for(s, x), elements(s, x->from), dtype, x->from);
+    const char *label = x->backward ? "gradient of micro-batch" : "output of micro-batch";
+    if (x->from >= 0 && !has_received) {
+        ls_comm_label(s->axis, label, x->micro_batch);
+        exchange(s, NULL, room_for(s, x), elements(s, x->from), dtype, x->from);
+    }
     if (x->backward) {
         s->ddp.base.accumulates = x->accumulates;
         status = backward(s, slot, &result);
@@ -114,6 +118,7 @@ static ls_status run(struct pipeline *s, const struct ddp_instruction *x, bool h
     }
     status = ls_parallel_status(&s->ddp.base, status);
     if (status != LS_OK || x->to < 0) return status;
+    ls_comm_label(s->axis, label, x->micro_batch);
     exchange(s, x->backward ? result : slot->y, x->exchanges ? room_for(s, x + 1) : NULL, elements(s, x->to), dtype,
              x->to);
     return LS_OK;
@@ -155,6 +160,7 @@ static void meet_replicas(struct pipeline *s, ls_phase phase, float *all) {
     size_t floats = s->stage->floats, slice = ddp_stage_slice(s->stage, p->data_size);
     float *own = all + slice * (size_t)p->data_rank;
     ls_phase_enter(p->clocks, phase);
+    ls_comm_label(ddp->comm, phase == LS_PHASE_GATHER ? "parameters of the stage" : "gradients of the stage", -1);
     ls_event_record(s->passed, ddp->compute);
     ls_stream_wait_event(ddp->comm_stream, s->passed);
     ls_device_fail(device_of(s),

@@ -13,6 +13,7 @@
 /* Gathered as 8-byte elements: a copy does not care what they mean. */
 ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
+    ls_comm_label(ddp->job, "values between steps", -1);
     return ls_comm_settle(ddp->comm_stream,
                           ls_comm_all_gather(ddp->job, ddp->comm_stream, values, all, count, LS_INT64));
 }

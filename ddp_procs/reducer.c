@@ -65,6 +65,7 @@ static void probe_bucket(const ddp_reducer *r, const struct bucket *bucket) {
 
 void ddp_reducer_sum(ddp_reducer *r, const struct bucket *bucket) {
     if (ls_probing()) probe_bucket(r, bucket);
+    ls_comm_label(r->comm, "bucket", (int)(bucket - r->buckets));
     r->clock->bytes[r->options.phase] += bucket->sent_nbytes;
     if (bucket->half)
         average_compressed(r, bucket);

@@ -178,6 +178,7 @@ ls_status ddp_reducer_assign_first(ddp_reducer *r) {
 }
 
 ls_status ddp_reducer_rebuild(ddp_reducer *r) {
+    ls_comm_label(r->comm, "order of gradients", -1);
     ls_status status = ls_comm_settle(
         r->comm_stream, ls_comm_broadcast(r->comm, r->comm_stream, r->ready_order, r->parameter_count, LS_INT64, 0));
     if (status == LS_OK) status = assign(r, r->ready_order, bucket_limits(r), false);

@@ -27,6 +27,7 @@ static void note_waste(ddp_reducer *r, bool all_used) {
 
 ls_status ddp_reducer_share_used(ddp_reducer *r) {
     for (size_t p = 0; p < r->parameter_count; p++) r->used_by[p] = r->is_used[p];
+    ls_comm_label(r->comm, "used parameters", -1);
     ls_status status = ls_comm_settle(r->comm_stream, ls_comm_all_reduce(r->comm, r->comm_stream, r->used_by,
                                                                          r->parameter_count, LS_INT32, LS_REDUCE_SUM));
     if (status != LS_OK) return status;

@@ -1,11 +1,15 @@
 #include "ddp_procs/settings.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/comm.h"
+#include "ddp_procs/backend.h"
 #include "ddp_procs/buckets.h"
 #include "ddp_procs/pipeline.h"
 #include "ddp_procs/units.h"
@@ -36,6 +40,14 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .limits = LS_BETWEEN(0, LS_COMM_MAX_RANKS), .kept = "devices",
          .help = "start N ranks of this program (--device-kind meta: be rank 0 of N)",
          .empty = "be one rank"},
+        {.kind = LS_OPTION_STRING, .name = "elastic", .to.text = &s->elastic, .argument = "MIN:MAX",
+         .help = "a rank that dies is left behind, and those that are left, MIN at least, go on; one that is started again joins them, up to MAX",
+         .empty = "none may die"},
+        {.kind = LS_OPTION_INT, .name = "max-restarts", .to.number = &s->max_restarts, .argument = "K", .limits = LS_AT_LEAST(0),
+         .agreement = LS_MAY_DIFFER, .help = "with --spawn: when a rank fails, start all ranks again, K times in the whole job; with --save "
+                 "FILE --save-every N --resume-if-present FILE from the last checkpoint, else from the beginning; with --elastic: start that rank again"},
+        {.kind = LS_OPTION_STRING, .name = "local-rank", .to.text = &s->local_rank, .argument = "N", .agreement = LS_MAY_DIFFER,
+         .empty = "LOCAL_RANK", .help = "the argument that old launchers add; it must be LOCAL_RANK's value"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023), .agreement = LS_MAY_DIFFER,
          .help = "the devices of this machine's ranks, in their order; ranks may share a GPU",
@@ -68,6 +80,11 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "allow parameters that take no part in the loss (--model branched); costs a small all-reduce a step and some overlap"},
         {.kind = LS_OPTION_FLAG, .name = "debug-ranks", .to.flag = &s->debug_ranks,
          .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-collectives", .to.flag = &s->debug_collectives,
+         .help = "before each collective operation, send and receive compare what all its ranks call, and for what; slow"},
+        {.kind = LS_OPTION_STRING, .name = "flight", .to.text = &s->flight, .argument = "DIR", .agreement = LS_ALL_OR_NONE,
+         .help = "when a rank is lost or ranks disagree, write the last operations of all ranks to DIR, for build/flight",
+         .empty = "the environment's LS_FLIGHT, or nowhere"},
     };
     _Static_assert(sizeof table / sizeof *table <= DDP_TABLE_ROWS, "DDP_TABLE_ROWS is too small");
     memcpy(rows, table, sizeof table);
@@ -135,6 +152,8 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
     if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
         return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw say how ranks join; they need --join");
     }
+    if (!s->elastic) s->elastic = getenv(DDP_ELASTIC_VARIABLE); /* a launcher's word for all its ranks */
+    if (status == LS_OK) status = ddp_limits_parse(&s->limits, s->elastic, s->spawn);
     return status == LS_OK && !parsed.help ? ddp_compression_parse(&s->compression, s->compress) : status;
 }
 
@@ -239,8 +258,47 @@ static ls_status check_tensor(const ddp_settings *s) {
     return other ? ls_fail(LS_ERR_USAGE, "--tensor does not go with %s", other) : LS_OK;
 }
 
+/* It is needed when something else has failed already. */
+static ls_status check_flight(const ddp_settings *s) {
+    if (!s->flight || access(s->flight, W_OK | X_OK) == 0) return LS_OK;
+    return ls_fail(LS_ERR_USAGE, "--flight %s: %s; give a folder that can be written", s->flight, strerror(errno));
+}
+
+/* What ranks would lose that part, or could not share with fewer. */
+static ls_status check_elastic(const ddp_settings *s) {
+    const ls_train_options *o = &s->train;
+    if (s->limits.least == 0) return LS_OK;
+    const char *other = s->shard_state > 0 ? "--shard-state: a rank that dies takes its shard along"
+                        : s->pipeline > 1  ? "--pipeline: a rank that dies takes its stage along"
+                        : s->tensor > 1    ? "--tensor: a rank that dies takes its part of the layers along"
+                        : s->compression.fraction > 0
+                            ? "--compress topk: a rank that dies takes along what it has not sent"
+                        : s->join || s->uneven           ? "--uneven and --join"
+                        : s->debug_ranks                 ? "--debug-ranks"
+                        : s->backend == DDP_BACKEND_NCCL ? "--backend nccl"
+                        : ddp_is_meta(s)                 ? "--device-kind meta"
+                        : ls_train_is_stream(o)          ? "--data stream:, whose place nobody knows"
+                        : o->resident_batches > 0        ? "--resident-batches"
+                        : o->cuda_graph                  ? "--cuda-graph"
+                        : o->trace                       ? "--trace"
+                        : o->virtual_time                ? "--virtual-time"
+                                                         : NULL;
+    if (other) return ls_fail(LS_ERR_USAGE, "--elastic does not go with %s", other);
+    for (int ranks = s->limits.least; ranks <= s->limits.most && s->shard == LS_SHARD_STRIDED; ranks++) {
+        if (o->batch_size % ranks == 0) continue;
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--elastic %s: a batch of %lld samples cannot be shared equally by %d ranks: choose a multiple of "
+            "each number of ranks (--batch-size), or --shard contiguous",
+            s->elastic, (long long)o->batch_size, ranks);
+    }
+    return LS_OK;
+}
+
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
+    if (status == LS_OK) status = check_flight(s);
+    if (status == LS_OK) status = check_elastic(s);
     if (status == LS_OK) status = check_tensor(s);
     if (status == LS_OK) status = check_shards(s);
     if (status == LS_OK) status = check_pipeline(s);

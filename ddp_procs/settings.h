@@ -6,14 +6,18 @@
 #include "common/seam/devices.h"
 #include "common/seam/options.h"
 #include "ddp_procs/compression.h"
+#include "ddp_procs/launch/limits.h"
 #include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
-enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 14, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
+enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 18, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
 
 typedef struct ddp_settings {
     ls_train_options train;
-    int spawn;
+    int spawn, max_restarts;
+    const char *elastic;    /* MIN:MAX, or NULL */
+    ddp_limits limits;      /* what `elastic` says, behind the parse */
+    const char *local_rank; /* an old launcher's argument; NULL: none */
     ls_int_list device_ids;
     int shard, backend, allreduce;
     const char *algorithms[DDP_MAX_ALGORITHMS + 1];
@@ -30,7 +34,8 @@ typedef struct ddp_settings {
     bool show_schedule;            /* print it, and train nothing */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
-    bool debug_ranks;
+    bool debug_ranks, debug_collectives;
+    const char *flight; /* the folder of flight records; NULL: none */
 } ddp_settings;
 
 /* The defaults that --help shows. */

@@ -50,6 +50,7 @@ static void gather(struct sharded *s) {
     for (size_t b = 0; b < r->bucket_count; b++) {
         size_t count = r->buckets[b].count;
         float *all = s->parameters[b];
+        ls_comm_label(ddp->comm, "parameters of bucket", (int)b);
         ls_device_fail(r->device, ls_comm_all_gather(ddp->comm, ddp->comm_stream, all + slice_begin(s, count), all,
                                                      slice_of(s, count), LS_FP32));
         ddp->base.clocks->bytes[LS_PHASE_GATHER] += count * sizeof(float);

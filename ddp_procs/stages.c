@@ -5,8 +5,8 @@
  *           adds them, and renews the copy behind each update. Norm, moments, files and hash are those of the original
  *   passes: an evaluation takes each rank's samples through all blocks. Each block comes by broadcast from its stage when the
  *           ranks enter it, into a buffer that all blocks share; what a rank has itself it reads where it is
- *   cost  : buffers of the largest block, and with a tie of the block that is shared; an evaluation moves all parameters once a
- *           pass and rank */
+ *   cost  : from the first evaluation on a buffer of the largest block, and with a tie one of the block that is shared; an
+ *           evaluation moves all parameters once a pass and rank */
 #include "ddp_procs/stages.h"
 
 #include <stdlib.h>
@@ -59,21 +59,6 @@ static ls_status alloc_gradients(ddp_stage *s, const ls_parameters *all, ls_comm
                            (void **)&s->gradients);
 }
 
-/* Buffers for blocks of other stages: the largest, and the one of a tie. */
-static ls_status alloc_buffers(ddp_stage *s, const ls_parameters *all) {
-    size_t floats[2] = {0}, half = all->precision == LS_FP32 ? 0 : ls_dtype_nbytes(all->precision);
-    ls_status status = LS_OK;
-    for (int b = 0; b < all->block_count; b++)
-        if (!is_own(s, b) && block_floats(all, b) > floats[0]) floats[0] = block_floats(all, b);
-    if (s->tie.is_there) floats[1] = block_floats(all, tied_block(s));
-    for (int i = 0; status == LS_OK && i < 2; i++) {
-        status = ls_device_alloc(all->device, LS_MEMORY_PARAMETER, floats[i] * (sizeof(float) + half),
-                                 "a block of another stage", (void **)&s->brought[i]);
-        if (half > 0) s->brought_half[i] = s->brought[i] + floats[i];
-    }
-    return status;
-}
-
 /* `replica`: the first one's parameters are what others read. */
 static void place_parameters(ddp_stage *s, int replica) {
     ls_parameters *all = ls_model_tensors(s->model);
@@ -92,11 +77,25 @@ static void place_parameters(ddp_stage *s, int replica) {
 
 /* --- passes ---------------------------------------------------------------------------------------------------------- */
 
+/* Buffer `i` for blocks of other stages: the largest (0), or the one of a tie (1). A run that evaluates nothing has none. */
+static void make_room(ddp_stage *s, int i) {
+    const ls_parameters *all = ls_model_tensors(s->model);
+    size_t floats = 0, half = all->precision == LS_FP32 ? 0 : ls_dtype_nbytes(all->precision);
+    for (int b = 0; b < all->block_count; b++)
+        if ((i == 0 ? !is_own(s, b) : b == tied_block(s)) && block_floats(all, b) > floats)
+            floats = block_floats(all, b);
+    ls_device_fail(all->device, ls_device_alloc(all->device, LS_MEMORY_PARAMETER, floats * (sizeof(float) + half),
+                                                "a block of another stage", (void **)&s->brought[i]));
+    if (s->brought[i] && half > 0) s->brought_half[i] = s->brought[i] + floats;
+}
+
 /* Block `block`, from its stage to all, into buffer `i` of those that need it. */
-static void bring(const ddp_stage *s, int block, int i) {
+static void bring(ddp_stage *s, int block, int i) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool own = is_own(s, block);
+    if (!own && !s->brought[i]) make_room(s, i);
     float *values = own ? s->values + own_offset(s, block) : s->brought[i];
+    ls_comm_label(s->beside, "parameters of block", block);
     ls_device_fail(all->device, ls_comm_broadcast(s->beside, ls_device_stream(all->device, LS_STREAM_COMPUTE), values,
                                                   block_floats(all, block), LS_FP32, ddp_stage_of(&s->cut, block)));
     if (!own) ls_parameters_place_block(all, block, values, s->brought_half[i]);
@@ -115,7 +114,7 @@ static bool reads_tied(const ddp_stage *s, int block) {
 }
 
 static void enter(void *context, int block, bool backward) {
-    const ddp_stage *s = context;
+    ddp_stage *s = context;
     (void)backward;
     bring(s, block, 0);
     if (reads_tied(s, block)) bring(s, tied_block(s), 1);
@@ -134,6 +133,7 @@ static void leave(void *context, int block, bool backward) {
 static ls_status share_buffer(const ddp_stage *s, ls_parameters *all, size_t buffer, int owner) {
     ls_stream *compute = ls_device_stream(all->device, LS_STREAM_COMPUTE);
     const struct ls_tensor *tensor = &all->tensors[all->count + buffer];
+    ls_comm_label(s->beside, tensor->name, -1);
     ls_status status = ls_comm_broadcast(s->beside, compute, tensor->data, tensor->count, LS_FP32, owner);
     int64_t *tracked = &all->batches_tracked[buffer];
     if (status == LS_OK) status = ls_comm_broadcast(s->beside, compute, tracked, 1, LS_INT64, owner);
@@ -169,7 +169,6 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
     if (!s->parts || !s->is_copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's list of parameters");
     status = alloc_values(s, all);
     if (status == LS_OK) status = alloc_gradients(s, all, data);
-    if (status == LS_OK) status = alloc_buffers(s, all);
     if (status == LS_OK) place_parameters(s, all_ranks ? ls_comm_rank(data) : 0);
     return status;
 }

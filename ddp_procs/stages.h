@@ -28,7 +28,7 @@ struct ddp_tie {
 };
 struct ddp_tie ddp_tie_of(const struct ddp_cut *cut, const ls_network *network);
 
-/* A rank's own. Constant after create. */
+/* A rank's own. Constant after create, but for `brought`. */
 typedef struct ddp_stage {
     struct ddp_cut cut;
     int number;
@@ -42,7 +42,7 @@ typedef struct ddp_stage {
     float *gradients; /* of the own blocks' parameters; behind them the copy's */
     struct ls_part *parts;
     bool *is_copy;
-    float *brought[2]; /* evaluation: room for a block, and for one that it shares a parameter with */
+    float *brought[2]; /* from the first evaluation on: room for a block, and for one that it shares a parameter with */
     void *brought_half[2];
 } ddp_stage;
 

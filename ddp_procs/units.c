@@ -70,6 +70,7 @@ static void gather(ddp_units *u, int block) {
     const float *slice = u->slices + slice_begin(u, block);
     size_t floats = slice_floats(u, block);
     struct buffer *buffer = &u->buffers[u->buffer_of[block]];
+    ls_comm_label(u->comm, "parameters of block", block);
     ls_stream_wait_event(u->comm_stream, u->updated);
     ls_stream_wait_event(u->comm_stream, buffer->left);
     ls_device_fail(u->device, ls_comm_all_gather(u->comm, u->comm_stream, slice, buffer->values, floats, LS_FP32));

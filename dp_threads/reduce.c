@@ -16,6 +16,7 @@ static void reduce_by_nccl(const struct dp *dp, const struct dp_replica *r) {
     ls_model_gradients(r->model, &gradients, &count);
     if (r != dp->replicas) r->clock->bytes[LS_PHASE_REDUCE] += count * sizeof(float);
     ls_stream_wait_event(r->comm, r->backward_done);
+    ls_comm_label(r->nccl, "gradients", -1);
     ls_device_fail(r->device, ls_comm_reduce(r->nccl, r->comm, gradients, count, LS_FP32, LS_REDUCE_SUM, 0));
     ls_event_record(r->gradients_sent, r->comm);
 }

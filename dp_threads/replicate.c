@@ -18,6 +18,7 @@ static void broadcast(struct dp *dp, struct dp_replica *r) {
     if (!is_root) ls_model_parameters_changed(r->model);
     if (!is_root) r->clock->bytes[LS_PHASE_REPLICATE] += count * sizeof(float);
     if (is_root) ls_stream_wait_event(r->comm, dp->updated);
+    ls_comm_label(r->nccl, "parameters", -1);
     ls_device_fail(r->device, ls_comm_broadcast(r->nccl, r->comm, parameters, count, LS_FP32, 0));
     if (is_root) return;
     ls_event_record(r->arrived, r->comm);

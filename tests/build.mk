@@ -100,6 +100,12 @@ $(BUILD)/tests/test_corpora: $(FUZZ_OBJ)
 $(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report_parts: $(REPORT_OBJ)
 $(BUILD)/tests/test_corpora $(BUILD)/tests/test_course_report_parts: LDLIBS += $(REPORT_LIBS)
 
+$(BUILD)/tests/jumping_clock.so: tests/programs/preload/jumping_clock.c
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) $(CPPFLAGS) $(CSTD) -O2 -Wall -Wextra -Wpedantic -Werror -fPIC -shared $< -o $@
+$(BUILD)/tests/test_clock_jumps: | $(BUILD)/tests/jumping_clock.so
+
 $(BUILD)/hostile_attacker: $(BUILD)/obj/tests/hostile/attacker/attacker.o $(LIB)
 	$(say)
 	$(Q)$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@

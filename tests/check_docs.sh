@@ -4,10 +4,13 @@
 #   2. names of this tree's files, in pages and in comments, are names of files; so are anchors behind them (docs/x.md#y);
 #   3. `make TARGET` names a target;
 #   4. `build/PROGRAM --option` in a page names a program of the Makefile and an option of its --help (of those that are built);
-#   5. README.md has at most 150 lines of at most 100 bytes.
+#   5. a line "PROGRAM: error: ..." of a block "text" has the words of messages in the sources, numbers and names aside;
+#   6. `test_NAME` in a page is a test, or a test program;
+#   7. README.md has at most 150 lines of at most 100 bytes.
 # usage: tests/check_docs.sh                    checks
 #        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all of them): the lines of blocks marked "sh run";
 #                                               a comment "(exit status N)" says that N is expected, and not 0. Labs ask for no predictions
+#                                               Lines of a block "text said" are in what the last of these commands before it said, numbers aside
 #        tests/check_docs.sh --self-test        plants violations in a copy and fails unless each is found
 # BUILD: the folder with the programs (build). DOCS_DEADLINE_S: seconds for a command, 120
 set -u
@@ -121,6 +124,31 @@ search='
         return token in system_headers
     }
 
+    # --- messages: runs of three words, which the sources have in string literals; ~ is a number, a name or what printf puts there ---
+    function words_of(text) { gsub(/%[-+ 0#]*[0-9.*]*(l|ll|z|h|j)?[a-zA-Z]/, "~", text); gsub(/[0-9]+([.][0-9]+)?/, "~", text); return text }
+    function keep_literal(word, words, i) {
+        words = split(words_of(literal), word, / +/)
+        for (i = 1; i <= words - 2; i++) runs[word[i] " " word[i + 1] " " word[i + 2]] = 1
+        literal = ""
+    }
+    function look_for_literals(text) { # neighbours, also in two lines, are one
+        while (match(text, /"([^"\\]|\\.)*"/)) {
+            if (substr(text, 1, RSTART - 1) ~ /[^ \t]/) keep_literal()
+            literal = literal substr(text, RSTART + 1, RLENGTH - 2)
+            text = substr(text, RSTART + RLENGTH)
+        }
+        if (text ~ /[^ \t]/) keep_literal()
+    }
+    function look_at_message(where, text, word, words, known, i, count) {
+        sub(/^[a-z_]+(\[rank [0-9]+\])?: (error|warning): /, "", text)
+        words = split(text, word, / +/)
+        for (i = 1; i <= words; i++) { sub(/[^ (]*\/[^ ,;:)]*/, "~", word[i]); word[i] = words_of(word[i]) }
+        for (i = 1; i <= words - 2; i++) if (word[i] " " word[i + 1] " " word[i + 2] in runs) known[i] = known[i + 1] = known[i + 2] = 1
+        for (i in known) count++
+        messages++
+        if (5 * count < 2 * words) { printf "%s: no program says \"%s\"\n", where, text; bad++ }
+    }
+
     # --- commands ---
     function look_at_command(text, word, words, i, program, name) {
         gsub(/\047[^\047]*\047/, "quoted", text); gsub(/"[^"]*"/, "quoted", text); sub(/ *#.*/, "", text); sub(/^[ $]+/, "", text)
@@ -154,7 +182,10 @@ search='
         if (FILENAME == "README.md" && FNR == 151) wrong("more than 150 lines")
         if (line ~ /^```/) { fence = fence == "" ? line : ""; next }
         look_for_names(line)
-        if (fence ~ /^```text/) next # what a program printed
+        if (fence ~ /^```text/) { # what a program printed
+            if (line ~ /^[a-z_]+(\[rank [0-9]+\])?: (error|warning): /) { quoted[++quoted_count] = line; quoted_at[quoted_count] = FILENAME ":" FNR }
+            next
+        }
         if (fence != "" || line ~ /^    /) { look_at_command(line); next }
         if (line ~ /^#+ /) { heading = line; sub(/^#+ /, "", heading); anchors[FILENAME "#" slug(heading)] = 1 }
         rest = line
@@ -164,7 +195,10 @@ search='
             note_link(target, folder_of(FILENAME))
         }
         spans = split(line, span, "`")
-        for (s = 2; s <= spans; s += 2) look_at_command(span[s])
+        for (s = 2; s <= spans; s += 2) {
+            look_at_command(span[s])
+            if (span[s] ~ /^test_[a-z0-9_]+$/) { tests_named[span[s]] = FILENAME ":" FNR }
+        }
     }
 
     # --- comments ---
@@ -174,6 +208,8 @@ search='
         for (s = 2; s <= spans; s += 2) if (span[s] ~ /^make /) look_at_command(span[s])
     }
     kind == "c" {
+        if (FILENAME !~ /^tests\// && FILENAME !~ /\.def$/) look_for_literals($0)
+        if (FILENAME ~ /^tests\// && /^(TEST|static void )/ && match($0, /test_[a-z0-9_]+/)) tests[substr($0, RSTART, RLENGTH)] = 1
         rest = $0
         while (rest != "") {
             if (open) {
@@ -195,14 +231,17 @@ search='
         for (i in name) system_headers[name[i]] = 1
     }
     END {
+        keep_literal()
+        for (i in tests_named) if (!(i in tests) && !(i ".c" in tails)) { printf "%s: there is no test %s\n", tests_named[i], i; bad++ }
+        for (i = 1; i <= quoted_count; i++) look_at_message(quoted_at[i], quoted[i])
         for (i = 1; i <= links; i++) {
             if (!(to[i] in files) && !(to[i] in folders)) { printf "%s: there is no %s\n", from[i], to[i]; bad++ }
             else if (at[i] != "" && !(to[i] "#" at[i] in anchors)) { printf "%s: %s has no heading #%s\n", from[i], to[i], at[i]; bad++ }
         }
         for (file in files) if (file ~ /^docs\/.*\.md$/ && !(file in listed)) { printf "README.md: does not link %s\n", file; bad++ }
-        if (!pages || !sources || !links || !names || !commands) { print "docs: nothing was checked"; bad++ }
+        if (!pages || !sources || !links || !names || !commands || !messages) { print "docs: nothing was checked"; bad++ }
         if (bad) exit 1
-        printf "docs: %d links, %d names and %d commands in %d pages and %d sources lead somewhere; ", links, names, commands, pages, sources
+        printf "docs: %d links, %d names, %d commands and %d messages in %d pages and %d sources lead somewhere; ", links, names, commands, messages, pages, sources
         print program_count ? "options of " program_count " programs" : "NO OPTIONS were checked: no program is built"
     }'
 
@@ -218,9 +257,11 @@ check() {
 
 # --- the commands themselves -------------------------------------------------------------------------------------------
 
-# PAGE:LINE, a tab, and the command, for each line of a block "sh run"
+# PAGE:LINE, a tab, and the command, for each line of a block "sh run"; or = and the line, of a block "text said"
 list_commands() {
-    awk '/^```/ { run = !run && $0 ~ /^```sh run/; next } run && NF && !/^#/ { printf "%s:%d\t%s\n", FILENAME, FNR, $0 }' "$@"
+    awk '/^```/ { inside = !inside; run = inside && $0 ~ /^```sh run/; said = inside && $0 ~ /^```text said/; next }
+        run && NF && !/^#/ { printf "%s:%d\t%s\n", FILENAME, FNR, $0 }
+        said && NF { printf "%s:%d\t=%s\n", FILENAME, FNR, $0 }' "$@"
 }
 
 run_pages() {
@@ -229,8 +270,19 @@ run_pages() {
     export PREDICT=skip
     said=$(mktemp) || exit 1
     list_commands "$@" >"$said.list"
-    failed=0 count=0
+    failed=0 count=0 quoted=0
+    numbers='s/[0-9][0-9]*\(\.[0-9][0-9]*\)*/~/g'
     while IFS='	' read -r where line <&3; do
+        case $line in
+        =*)
+            quoted=$((quoted + 1))
+            sed "$numbers" "$said" | grep -qxF -e "$(printf '%s\n' "${line#=}" | sed "s|build/|$build/|g; $numbers")" && continue
+            echo "$where: the command does not say: ${line#=}; it said:"
+            tail -n 5 "$said"
+            failed=$((failed + 1))
+            continue
+            ;;
+        esac
         expected=$(printf '%s\n' "$line" | sed -n 's/.*#.*(exit status \([0-9]*\)).*/\1/p')
         begin=$(date +%s%N)
         timeout -k 5 "${DOCS_DEADLINE_S:-120}" sh -c "$(printf '%s\n' "$line" | sed "s|build/|$build/|g")" >"$said" 2>&1 </dev/null
@@ -244,7 +296,7 @@ run_pages() {
     done 3<"$said.list"
     rm "$said" "$said.list"
     [ "$count" -gt 0 ] || { echo 'no command is marked to be run'; return 1; }
-    echo "commands: $count run, $failed failed"
+    echo "commands: $count run, $quoted lines of what they say, $failed failed"
     [ "$failed" -eq 0 ]
 }
 
@@ -279,6 +331,8 @@ self_test() {
     plant $page '```sh\nbuild/stub --right 1 --no-way --wrong 2\n```' 'stub has no option --wrong'
     plant $page 'Run `build/stub --wrong`.' 'stub has no option --wrong'
     plant $page 'Run `build/nowhere --right`.' 'there is no program nowhere'
+    plant $page '```text\ndp_train: error: nothing of this is in any source of this tree\n```' 'no program says "nothing of'
+    plant $page 'Test: `test_nowhere_at_all`.' 'there is no test test_nowhere_at_all'
     plant docs/planted.md '# Planted' 'does not link docs/planted.md'
     plant common/base/clock.c '/* as\n * ls_nowhere (nowhere.h) does */' 'no file here is called nowhere.h'
     plant common/base/clock.c '/* docs/pytorch.md#nowhere */' 'has no heading #nowhere'
@@ -290,9 +344,12 @@ self_test() {
     plant README.md "$(printf '%0150d' 0 | sed 's/0/\\n/g')" 'more than 150 lines'
     printf '```sh run\ntrue\nfalse # (exit status 1)\n```\n' >"$copy/right.md"
     printf '```sh run\ntrue\nfalse\n```\n' >"$copy/wrong.md"
+    printf '```sh run\necho the cup number 7 is full\n```\n\n```text said\nthe cup number 12 is full\n```\n' >>"$copy/right.md"
+    printf '```sh run\necho the cup is full\n```\n\n```text said\nthe cup is empty\n```\n' >"$copy/unsaid.md"
     try --run right.md || { echo 'self-test: commands that succeed count as failed'; missed=1; }
     if try --run wrong.md; then echo 'self-test: a command that fails was not found'; missed=1; fi
-    [ "$missed" -eq 0 ] && echo "self-test: all $((planted + 1)) planted violations were found"
+    if try --run unsaid.md; then echo 'self-test: a line that a command does not say was not found'; missed=1; fi
+    [ "$missed" -eq 0 ] && echo "self-test: all $((planted + 2)) planted violations were found"
     return "$missed"
 }
 

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "common/base/clock.h"
 
 #include <time.h>
@@ -10,3 +11,9 @@ static double clock_us(clockid_t clock) {
 
 double ls_now_us(void) { return clock_us(CLOCK_MONOTONIC); }
 double ls_thread_cpu_us(void) { return clock_us(CLOCK_THREAD_CPUTIME_ID); }
+
+int64_t ls_coarse_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,13 @@ static struct {
 } identity = {.program = "lockstep", .rank = -1, .cause_fd = -1};
 
 static _Thread_local ls_log_sink capture;
+
+/* ls_log_hold */
+static struct {
+    pthread_mutex_t mutex;
+    bool on; /* guarded by it, as the text */
+    char first[1900];
+} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* A program may be started with stdin, stdout or stderr closed. The next file that it opened would then get that
  * number, and with it whatever is printed. */
@@ -54,6 +62,8 @@ static int inherited_file(const char *number_variable, const char *inode_variabl
     return is_it ? fd : -1;
 }
 
+const char *ls_log_program(void) { return identity.program; }
+
 void ls_log_init(const char *program, int rank, bool quiet) {
     const char *slash = strrchr(program, '/');
     fill_standard_descriptors();
@@ -76,11 +86,16 @@ static void write_all(int fd, const char *text, size_t nbytes) {
     }
 }
 
+/* "ddp_train[rank 2]" */
+static void begin_line(char *text, size_t capacity) {
+    int length = snprintf(text, capacity, "%s", identity.program);
+    if (identity.rank >= 0) snprintf(text + length, capacity - (size_t)length, "[rank %d]", identity.rank);
+}
+
 static void emit(const char *kind, const char *message) {
-    char line[2048];
-    char rank[32] = "";
-    if (identity.rank >= 0) snprintf(rank, sizeof rank, "[rank %d]", identity.rank);
-    int length = snprintf(line, sizeof line, "%s%s: %s%s\n", identity.program, rank, kind, message);
+    char line[2048], head[300];
+    begin_line(head, sizeof head);
+    int length = snprintf(line, sizeof line, "%s: %s%s\n", head, kind, message);
     size_t nbytes = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
     line[nbytes - 1] = '\n'; /* also where the message was cut */
     write_all(STDERR_FILENO, line, nbytes);
@@ -95,6 +110,16 @@ static void compose(char *message, size_t capacity, const char *format, va_list 
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
+/* Whether the error is held back. */
+static bool hold_back(const char *message) {
+    pthread_mutex_lock(&held.mutex);
+    bool on = held.on;
+    if (on && held.first[0] == '\0') snprintf(held.first, sizeof held.first, "%s", message);
+    pthread_mutex_unlock(&held.mutex);
+    if (on) ls_detail("%s", message);
+    return on;
+}
+
 int ls_report_error(const char *format, ...) {
     char message[1900];
     va_list arguments;
@@ -105,6 +130,7 @@ int ls_report_error(const char *format, ...) {
         if (capture.buffer[0] == '\0') snprintf(capture.buffer, capture.capacity, "%s", message);
         return 0;
     }
+    if (hold_back(message)) return 0;
     if (ls_said_first(message)) emit("error: ", message);
     if (identity.cause_fd >= 0) {
         char line[1904];
@@ -112,6 +138,19 @@ int ls_report_error(const char *format, ...) {
         write_all(identity.cause_fd, line, (size_t)length);
     }
     return 0;
+}
+
+void ls_report_lines(const char *lines) {
+    char text[16384];
+    size_t used = 0;
+    for (const char *line = lines; *line && used < sizeof text;) {
+        int nbytes = (int)strcspn(line, "\n");
+        char head[300];
+        begin_line(head, sizeof head);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s: %.*s\n", head, nbytes, line);
+        line += nbytes + (line[nbytes] == '\n');
+    }
+    write_all(STDERR_FILENO, text, used < sizeof text ? used : sizeof text - 1);
 }
 
 void ls_warn(const char *format, ...) {
@@ -156,3 +195,17 @@ ls_log_sink ls_log_capture(char *buffer, size_t capacity) {
 }
 
 void ls_log_restore(ls_log_sink sink) { capture = sink; }
+
+void ls_log_hold(void) {
+    pthread_mutex_lock(&held.mutex);
+    held.on = true;
+    held.first[0] = '\0';
+    pthread_mutex_unlock(&held.mutex);
+}
+
+void ls_log_release(bool tell) {
+    pthread_mutex_lock(&held.mutex);
+    held.on = false;
+    pthread_mutex_unlock(&held.mutex);
+    if (tell && held.first[0] != '\0') ls_report_error("%s", held.first);
+}

@@ -39,6 +39,13 @@ static inline ls_status ls_status_after(ls_status status, int reported) {
 
 void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 
+/* Lines that explain an error which has just been reported, each with its end. They are written together, by every
+ * process, whatever --quiet and ls_log_capture say; each begins as the error's line does. */
+void ls_report_lines(const char *lines);
+
+/* The name that ls_log_init was given, without its folder. */
+const char *ls_log_program(void);
+
 /* A remark that --quiet drops. */
 void ls_note(const char *format, ...) LS_PRINTF(1, 2);
 
@@ -57,6 +64,11 @@ typedef struct ls_log_sink {
  * stderr, until called with NULL. A replica's thread uses it: its error is reported after all threads have joined.
  * Returns where they went before. */
 ls_log_sink ls_log_capture(char *buffer, size_t capacity);
+
+/* Holds back the errors of all threads that capture none, of which the first is kept: they may turn out to be none. Again:
+ * forgets it. ls_log_release ends that; if `tell`, the kept error is reported. Held errors are details (ls_detail). */
+void ls_log_hold(void);
+void ls_log_release(bool tell);
 
 /* Back to what ls_log_capture returned, with what that buffer holds. */
 void ls_log_restore(ls_log_sink sink);

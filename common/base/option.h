@@ -50,6 +50,7 @@ typedef enum ls_agreement {
 typedef struct ls_option {
     ls_option_kind kind;
     const char *name; /* without dashes */
+    char letter;      /* -t for --tee; 0: none. FLAG, and kinds that take a value */
     union {
         bool *flag;
         int *number;
@@ -74,6 +75,9 @@ typedef struct ls_command {
     const ls_option *options; /* `count` rows; names are distinct, "help" and "version" are taken */
     size_t count;
     const char *operands; /* "PROGRAM [ARGUMENT...]": the options end at the first operand. NULL: operands are errors */
+    /* "PET_": the variable PET_NPROC_PER_NODE of the environment has the default of --nproc-per-node, unless it is empty; of
+     * a FLAG 0 or 1. NULL: none has */
+    const char *variables;
 } ls_command;
 
 /* The row's present value as text, as the usage page shows it: "on", "3", "64M", "0.1", "adam", "0,1,2". Always

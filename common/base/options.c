@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "common/base/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -262,8 +263,17 @@ static ls_status fail_operand(const struct option *longs, const char *argument) 
     return ls_fail(LS_ERR_USAGE, "'%s' is not an option; did you mean --%s?", argument, near);
 }
 
+/* NULL: no row has it. */
+static const ls_option *find_letter(const ls_command *command, int letter) {
+    for (size_t i = 0; i < command->count; i++)
+        if (command->options[i].letter && command->options[i].letter == letter) return &command->options[i];
+    return NULL;
+}
+
 static ls_status fail_option(const ls_command *command, const struct option *longs, int result, const char *argument) {
     if (optopt == 0) return fail_name(longs, argument);
+    const ls_option *lettered = optopt < VAL_HELP ? find_letter(command, optopt) : NULL;
+    if (lettered) return ls_fail(LS_ERR_USAGE, "option --%s needs a value", lettered->name);
     if (optopt < VAL_HELP) return fail_letters(longs, argument);
     if (optopt == VAL_HELP) return ls_fail(LS_ERR_USAGE, "option --help takes no value");
     if (optopt == VAL_VERSION) return ls_fail(LS_ERR_USAGE, "option --version takes no value");
@@ -273,44 +283,88 @@ static ls_status fail_option(const ls_command *command, const struct option *lon
     return ls_fail(LS_ERR_USAGE, "option --%s%s takes no value", negated ? negation : "", option->name);
 }
 
-/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help. optind = 0 makes getopt_long
- * start anew. */
-static const char *const short_options = "+:h";
+enum { LETTERS_CAPACITY = 3 + 2 * 26 + 1 };
+
+/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help; then the rows' letters. optind = 0
+ * makes getopt_long start anew. */
+static void list_letters(const ls_command *command, char text[LETTERS_CAPACITY]) {
+    char *at = stpcpy(text, "+:h");
+    for (size_t i = 0; i < command->count && at < text + LETTERS_CAPACITY - 2; i++) {
+        if (!command->options[i].letter) continue;
+        *at++ = command->options[i].letter;
+        if (command->options[i].kind != LS_OPTION_FLAG) *at++ = ':';
+    }
+    *at = '\0';
+}
 
 /* VAL_HELP or VAL_VERSION, whichever comes first; 0: neither. */
-static int find_question(const struct option *longs, int argc, char **argv) {
+static int find_question(const struct option *longs, const char *letters, int argc, char **argv) {
     optind = 0;
     int at = 1;
-    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1; at = optind) {
+    for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
         if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, and no h within -epochs */
         if (result == VAL_HELP || result == VAL_VERSION) return result;
     }
     return 0;
 }
 
-static ls_status walk(const ls_command *command, const struct option *longs, int argc, char **argv) {
+static ls_status walk(const ls_command *command, const struct option *longs, const char *letters, int argc,
+                      char **argv) {
     optind = 0;
     int at = 1; /* the argument that getopt looks at */
-    for (int result; (result = getopt_long(argc, argv, short_options, longs, NULL)) != -1; at = optind) {
+    for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
         if (result == '?' || result == ':') return fail_option(command, longs, result, argv[at]);
-        ls_status status = apply(&command->options[(result - VAL_ROWS) / 2], optarg, (result - VAL_ROWS) % 2 == 1);
+        const ls_option *row =
+            result < VAL_HELP ? find_letter(command, result) : &command->options[(result - VAL_ROWS) / 2];
+        ls_status status = apply(row, optarg, result >= VAL_ROWS && (result - VAL_ROWS) % 2 == 1);
         if (status != LS_OK) return status;
     }
     if (optind < argc && !command->operands) return fail_operand(longs, argv[optind]);
     return LS_OK;
 }
 
+/* --- the environment ------------------------------------------------------------------------------------------------- */
+
+static ls_status apply_variable(const ls_option *option, const char *variable, const char *value) {
+    char why[512];
+    bool is_flag = option->kind == LS_OPTION_FLAG || option->kind == LS_OPTION_SWITCH;
+    if (is_flag && strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+        return ls_fail(LS_ERR_USAGE, "the environment's %s is '%s', but must be 0 or 1", variable, value);
+    ls_log_sink before = ls_log_capture(why, sizeof why);
+    ls_status status = apply(option, value, is_flag && value[0] == '0');
+    ls_log_restore(before);
+    return status == LS_OK ? LS_OK : ls_fail(status, "the environment's %s: %s", variable, why);
+}
+
+static ls_status take_variables(const ls_command *command) {
+    ls_status status = LS_OK;
+    for (size_t i = 0; status == LS_OK && i < command->count; i++) {
+        char variable[128];
+        const ls_option *option = &command->options[i];
+        if (option->kind == LS_OPTION_HEADING) continue;
+        snprintf(variable, sizeof variable, "%s%s", command->variables, option->name);
+        for (char *at = variable; *at; at++) *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+        const char *value = getenv(variable);
+        if (value && value[0]) status = apply_variable(option, variable, value);
+    }
+    return status;
+}
+
 ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_parsed *parsed) {
     *parsed = (ls_parsed){0};
+    ls_status taken = command->variables ? take_variables(command) : LS_OK;
+    if (taken != LS_OK) return taken;
+    char letters[LETTERS_CAPACITY];
+    list_letters(command, letters);
     struct option *longs = make_long_options(command);
     if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "no memory to parse the command line");
     opterr = 0;
     const char *program = argc > 0 ? argv[0] : "program";
-    int question = find_question(longs, argc, argv);
+    int question = find_question(longs, letters, argc, argv);
     parsed->help = question != 0;
     ls_status status = question == VAL_HELP      ? ls_options_page(command, program)
                        : question == VAL_VERSION ? ls_options_version(program)
-                                                 : walk(command, longs, argc, argv);
+                                                 : walk(command, longs, letters, argc, argv);
     parsed->first_operand = optind;
     free(longs);
     return status;

@@ -88,7 +88,8 @@ static void print_wrapped(const char *text) {
 }
 
 static int print_name(const ls_option *option) {
-    int column = printf("  --%s%s", option->kind == LS_OPTION_SWITCH ? "[no-]" : "", option->name);
+    int column = option->letter ? printf("  -%c,", option->letter) : printf(" ");
+    column += printf(" --%s%s", option->kind == LS_OPTION_SWITCH ? "[no-]" : "", option->name);
     if (option->kind == LS_OPTION_CHOICE) {
         for (int i = 0; option->choices[i]; i++) column += printf("%s%s", i ? "|" : "=", option->choices[i]);
     } else if (option->kind != LS_OPTION_FLAG && option->kind != LS_OPTION_SWITCH) {

@@ -142,7 +142,9 @@ static ls_status stage_all(struct ls_checkpoint_staging *s, const ls_parallel *p
     return status == LS_OK ? stage_scaler(s, p) : status;
 }
 
-ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path) {
+/* `fd` -1: the file is `path`. */
+static ls_status write_checkpoint(const struct ls_checkpointed *run, const struct ls_position *position, int fd,
+                                  const char *path) {
     struct ls_checkpoint_staging staging = {0};
     struct ls_checkpoint_texts texts;
     ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* what PyTorch's loaders expect to find */
@@ -150,16 +152,26 @@ ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_
     ls_state_dict dict = {0};
     size_t staged_count;
     bool rank_state = ls_parallel_rank_state(run->parallel, 0).values != NULL;
-    bool alone = !rank_state && !ls_optimizer_group(run->parallel->optimizer) &&
-                 !ls_parameters_are_collective(ls_model_tensors(run->parallel->model));
-    if (run->parallel->rank > 0 && alone) return LS_OK;
     ls_checkpoint_describe(&texts, run, position);
     ls_checkpoint_metadata(&texts, lines + 2);
     ls_status status = stage_all(&staging, run->parallel);
     staging.has_rank_state = rank_state;
     if (status == LS_OK) status = ls_checkpoint_dict(&dict, &staged_count, run->parallel, &staging);
-    if (status == LS_OK) status = ls_state_dict_write(&dict, path, lines, 2 + LS_TEXT_COUNT);
+    if (status == LS_OK)
+        status = fd < 0 ? ls_state_dict_write(&dict, path, lines, 2 + LS_TEXT_COUNT)
+                        : ls_state_dict_write_fd(&dict, fd, path, lines, 2 + LS_TEXT_COUNT);
     ls_state_dict_close(&dict);
     ls_checkpoint_unstage(&staging);
     return status;
+}
+
+ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path) {
+    const ls_parallel *p = run->parallel;
+    bool alone = !ls_parallel_rank_state(p, 0).values && !ls_optimizer_group(p->optimizer) &&
+                 !ls_parameters_are_collective(ls_model_tensors(p->model));
+    return p->rank > 0 && alone ? LS_OK : write_checkpoint(run, position, -1, path);
+}
+
+ls_status ls_checkpoint_keep(const struct ls_checkpointed *run, const struct ls_position *position, int fd) {
+    return write_checkpoint(run, position, fd, LS_KEPT);
 }

@@ -46,6 +46,9 @@ struct ls_checkpointed {
  * Host-blocking. */
 ls_status ls_checkpoint_save(const struct ls_checkpointed *run, const struct ls_position *position, const char *path);
 
+/* The same bytes to an open file, by this rank and for itself: of modes under which each rank has all of the state. */
+ls_status ls_checkpoint_keep(const struct ls_checkpointed *run, const struct ls_position *position, int fd);
+
 /* *path: the checkpoint to resume from. NULL: none is named, or --resume-if-present names one that is not there yet
  * (rank 0 notes that). Collective: it is there on all ranks, or on none, or all fail. */
 ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **path);
@@ -55,6 +58,9 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
  * the run goes on, and what differs from the one that was saved without being wrong. Collective: ranks that have read
  * different files (one was replaced in between) all fail. Host-blocking. */
 ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position);
+
+/* ls_checkpoint_load from an open file, in silence. */
+ls_status ls_checkpoint_load_kept(const struct ls_checkpointed *run, int fd, struct ls_position *position);
 
 /* Whether ls_checkpoint_load would take the file; only the mode's own part of it (set_resume_state) is not checked. Changes
  * neither model nor optimizer. One process may call it alone. */

@@ -8,6 +8,9 @@
 /* In front of the name of the parameter that it belongs to. */
 #define LS_RANK_STATE "mode.of_ranks."
 
+/* How messages call a checkpoint in an open file. */
+#define LS_KEPT "the kept state"
+
 /* Host copies of what the file holds in another form than the device. */
 struct ls_checkpoint_staging {
     size_t state_count;    /* of update states: 1, or one for each parameter */

@@ -167,23 +167,34 @@ static ls_status load_tensors(const struct ls_checkpointed *run, const ls_safete
     return status;
 }
 
-ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position) {
-    ls_safetensors *file;
+/* Closes the file. */
+static ls_status load_file(const struct ls_checkpointed *run, ls_safetensors *file, const char *path, bool tell,
+                           struct ls_position *position) {
     struct ls_checkpoint_texts texts;
     struct ls_position there;
-    ls_status status = ls_safetensors_open(&file, path);
-    if (status != LS_OK) return status;
-    status = compare_ranks(run->parallel, file, path);
+    ls_status status = compare_ranks(run->parallel, file, path);
     if (status == LS_OK) status = ls_checkpoint_read_texts(&texts, file, path);
     if (status == LS_OK) status = ls_checkpoint_verify(file, path);
     if (status == LS_OK) status = ls_checkpoint_check_texts(&texts, run, path, &there);
     if (status == LS_OK) status = load_tensors(run, file, path, &texts, false);
     if (status == LS_OK) {
         *position = there;
-        if (run->parallel->rank == 0) ls_checkpoint_note(&texts, run, path, position);
+        if (tell && run->parallel->rank == 0) ls_checkpoint_note(&texts, run, path, position);
     }
     ls_safetensors_close(file);
     return status;
+}
+
+ls_status ls_checkpoint_load(const struct ls_checkpointed *run, const char *path, struct ls_position *position) {
+    ls_safetensors *file;
+    ls_status status = ls_safetensors_open(&file, path);
+    return status == LS_OK ? load_file(run, file, path, true, position) : status;
+}
+
+ls_status ls_checkpoint_load_kept(const struct ls_checkpointed *run, int fd, struct ls_position *position) {
+    ls_safetensors *file;
+    ls_status status = ls_safetensors_open_fd(&file, fd, LS_KEPT);
+    return status == LS_OK ? load_file(run, file, LS_KEPT, false, position) : status;
 }
 
 ls_status ls_checkpoint_check(const struct ls_checkpointed *run, const char *path) {

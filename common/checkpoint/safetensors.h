@@ -67,6 +67,9 @@ typedef struct ls_safetensors ls_safetensors;
  * but with a dtype or a number of dimensions that this reader does not know. On failure *out is NULL. */
 ls_status ls_safetensors_open(ls_safetensors **out, const char *path);
 
+/* The same from an open file, from its beginning on; `path` is for messages. */
+ls_status ls_safetensors_open_fd(ls_safetensors **out, int fd, const char *path);
+
 /* Everything that the functions below return lives until ls_safetensors_close. */
 size_t ls_safetensors_count(const ls_safetensors *file);
 const ls_safetensor *ls_safetensors_at(const ls_safetensors *file, size_t index);       /* in the order of the data */
@@ -93,5 +96,9 @@ void ls_safetensors_close(ls_safetensors *file);
  * name is untouched. */
 ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
                                const ls_safetensors_text *metadata, size_t metadata_count);
+
+/* The same bytes to an open file, at its place; `path` is for messages. */
+ls_status ls_safetensors_write_fd(int fd, const char *path, const ls_safetensor *tensors, size_t count,
+                                  const ls_safetensors_text *metadata, size_t metadata_count);
 
 #endif

@@ -263,6 +263,7 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
     struct stat disk;
     if (fstat(fd, &disk) != 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     if (!S_ISREG(disk.st_mode)) return ls_fail(LS_ERR_IO, "cannot read %s: it is not a regular file", path);
+    if (lseek(fd, 0, SEEK_SET) < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     size_t header_nbytes = 0;
     ls_status status = read_header_length(fd, path, (size_t)disk.st_size, &header_nbytes);
     if (status != LS_OK) return status;
@@ -282,17 +283,23 @@ static ls_status read_file(ls_safetensors *file, const char *path, int fd) {
     return status == LS_OK ? parse_entries(file, path) : status;
 }
 
-ls_status ls_safetensors_open(ls_safetensors **out, const char *path) {
+ls_status ls_safetensors_open_fd(ls_safetensors **out, int fd, const char *path) {
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
-    if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     ls_safetensors *file = calloc(1, sizeof *file);
     ls_status status = file ? read_file(file, path, fd) : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
-    close(fd);
     if (status == LS_OK)
         *out = file;
     else
         ls_safetensors_close(file);
+    return status;
+}
+
+ls_status ls_safetensors_open(ls_safetensors **out, const char *path) {
+    *out = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    if (fd < 0) return ls_fail(LS_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    ls_status status = ls_safetensors_open_fd(out, fd, path);
+    close(fd);
     return status;
 }
 

@@ -2,10 +2,12 @@
  * for its type), then by name; the JSON is padded with spaces to a multiple of 8 bytes, so that the data begins
  * aligned. The same tensors give the same bytes, whatever order they are passed in. */
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
@@ -122,30 +124,57 @@ static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t c
     memcpy(digits, text, LS_SAFETENSORS_CRC32_CHARS);
 }
 
-static void put_all(ls_file_writer *writer, const char *header, const ls_safetensor *const *sorted, size_t count) {
+/* Where a file's bytes go. */
+typedef void (*put_fn)(void *to, const void *data, size_t nbytes);
+
+static void put_all(put_fn put, void *to, const char *header, const ls_safetensor *const *sorted, size_t count) {
     size_t header_nbytes = strlen(header);
     uint64_t length = header_nbytes + padding_nbytes(header_nbytes);
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(length >> 8 * i);
-    ls_file_writer_put(writer, bytes, sizeof bytes);
-    ls_file_writer_put(writer, header, header_nbytes);
-    ls_file_writer_put(writer, padding, padding_nbytes(header_nbytes));
-    for (size_t i = 0; i < count; i++) ls_file_writer_put(writer, sorted[i]->data, sorted[i]->nbytes);
+    put(to, bytes, sizeof bytes);
+    put(to, header, header_nbytes);
+    put(to, padding, padding_nbytes(header_nbytes));
+    for (size_t i = 0; i < count; i++) put(to, sorted[i]->data, sorted[i]->nbytes);
 }
 
-static ls_status write_file(const char *path, const char *header, const ls_safetensor *const *sorted, size_t count) {
+static void put_in_writer(void *to, const void *data, size_t nbytes) { ls_file_writer_put(to, data, nbytes); }
+
+struct open_file {
+    int fd, error; /* the first error of a write; 0: none */
+};
+
+static void put_in_file(void *to, const void *data, size_t nbytes) {
+    struct open_file *file = to;
+    for (const char *next = data; nbytes > 0 && file->error == 0;) {
+        ssize_t written = write(file->fd, next, nbytes);
+        if (written < 0 && errno != EINTR) file->error = errno;
+        if (written <= 0) continue;
+        next += written;
+        nbytes -= (size_t)written;
+    }
+}
+
+/* `fd` -1: the file is `path`. */
+static ls_status write_file(int fd, const char *path, const char *header, const ls_safetensor *const *sorted,
+                            size_t count) {
     if (strlen(header) > LS_SAFETENSORS_MAX_HEADER_BYTES - 8) {
         return ls_fail(LS_ERR_INVALID, "cannot write %s: its header would be larger than %u bytes", path,
                        LS_SAFETENSORS_MAX_HEADER_BYTES);
     }
+    if (fd >= 0) {
+        struct open_file file = {.fd = fd};
+        put_all(put_in_file, &file, header, sorted, count);
+        return file.error == 0 ? LS_OK : ls_fail(LS_ERR_IO, "cannot write %s: %s", path, ls_write_error(file.error));
+    }
     ls_file_writer *writer = NULL;
     ls_status status = ls_file_writer_open(&writer, path);
     if (status != LS_OK) return status;
-    put_all(writer, header, sorted, count);
+    put_all(put_in_writer, writer, header, sorted, count);
     return ls_file_writer_commit(writer);
 }
 
-ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
+static ls_status write_tensors(int fd, const char *path, const ls_safetensor *tensors, size_t count,
                                const ls_safetensors_text *metadata, size_t metadata_count) {
     const ls_safetensor **sorted = NULL;
     ls_status status = sort_tensors(&sorted, path, tensors, count);
@@ -153,8 +182,18 @@ ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, s
     char *header = NULL;
     status = make_header(&header, path, sorted, count, metadata, metadata_count);
     if (status == LS_OK) put_crc32(header, sorted, count);
-    if (status == LS_OK) status = write_file(path, header, sorted, count);
+    if (status == LS_OK) status = write_file(fd, path, header, sorted, count);
     cJSON_free(header);
     free(sorted);
     return status;
+}
+
+ls_status ls_safetensors_write(const char *path, const ls_safetensor *tensors, size_t count,
+                               const ls_safetensors_text *metadata, size_t metadata_count) {
+    return write_tensors(-1, path, tensors, count, metadata, metadata_count);
+}
+
+ls_status ls_safetensors_write_fd(int fd, const char *path, const ls_safetensor *tensors, size_t count,
+                                  const ls_safetensors_text *metadata, size_t metadata_count) {
+    return write_tensors(fd, path, tensors, count, metadata, metadata_count);
 }

@@ -338,8 +338,9 @@ static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
 /* Of a grid's groups the rank writes that is the job's rank 0. */
 static bool is_first(const ls_comm *group) { return !group || ls_comm_job_rank(group, ls_comm_rank(group)) == 0; }
 
-ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
-                              size_t metadata_count) {
+/* `fd` -1: the file is `path`. */
+static ls_status write_dict(const ls_state_dict *dict, int fd, const char *path, const ls_safetensors_text *metadata,
+                            size_t metadata_count) {
     bool writes = is_first(dict->group) && is_first(dict->cut_group);
     size_t nbytes = 0;
     for (size_t t = 0; t < dict->count; t++) nbytes += dict->tensors[t].on_device ? dict->tensors[t].nbytes : 0;
@@ -349,9 +350,22 @@ ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const
     bool fits = tensors && (room || !writes);
     ls_status status = fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
     if (status == LS_OK) status = copy_out(dict, tensors, whole, room);
-    if (status == LS_OK && writes) status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);
+    if (status == LS_OK && writes && fd < 0)
+        status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);
+    else if (status == LS_OK && writes)
+        status = ls_safetensors_write_fd(fd, path, tensors, dict->count, metadata, metadata_count);
     ls_device_free(dict->device, whole);
     free(tensors);
     free(room);
     return status;
+}
+
+ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
+                              size_t metadata_count) {
+    return write_dict(dict, -1, path, metadata, metadata_count);
+}
+
+ls_status ls_state_dict_write_fd(const ls_state_dict *dict, int fd, const char *path,
+                                 const ls_safetensors_text *metadata, size_t metadata_count) {
+    return write_dict(dict, fd, path, metadata, metadata_count);
 }

@@ -83,4 +83,8 @@ void ls_state_dict_shape(struct ls_state_tensor *tensor, const ls_parameters *al
 ls_status ls_state_dict_write(const ls_state_dict *dict, const char *path, const ls_safetensors_text *metadata,
                               size_t metadata_count);
 
+/* The same to an open file; `path` is for messages. Of a dict without groups. */
+ls_status ls_state_dict_write_fd(const ls_state_dict *dict, int fd, const char *path,
+                                 const ls_safetensors_text *metadata, size_t metadata_count);
+
 #endif

@@ -69,6 +69,7 @@ static ls_status compare_ranks(const ls_state_dict *dict, const ls_safetensors *
     if (!dict->group) return LS_OK;
     ls_stream *stream = ls_device_stream(dict->device, LS_STREAM_COMPUTE);
     uint64_t hash = ls_safetensors_hash(file), hashes[LS_COMM_MAX_RANKS];
+    ls_comm_label(dict->group, "hash of weights", -1);
     ls_status status = ls_comm_settle(stream, ls_comm_all_gather(dict->group, stream, &hash, hashes, 1, LS_INT64));
     if (status != LS_OK) return status;
     return ls_safetensors_compare_ranks(path, hashes, ls_comm_world_size(dict->group));

@@ -85,9 +85,12 @@ static ls_status run_alone(const ls_operation *operation) {
 static ls_status run_operation(const void *arguments) {
     const ls_operation *operation = arguments;
     ls_comm *comm = operation->comm;
+    ls_flight_start(operation->mark, &operation->what);
     ls_status status = comm->world_size == 1 ? run_alone(operation) : run_in_group(operation);
-    if (status == LS_OK) ls_comm_count_operation(comm);
-    return status;
+    if (status != LS_OK) return status;
+    ls_comm_count_operation(comm);
+    ls_flight_end(operation->mark, &operation->what);
+    return LS_OK;
 }
 
 ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *stream) {
@@ -171,6 +174,11 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     return ls_comm_launch_on_host(operation, stream);
 }
 
+void ls_comm_label(ls_comm *comm, const char *text, int number) {
+    comm->label = text;
+    comm->label_number = number;
+}
+
 /* Checks, numbers and enqueues. `buffers` says whether this rank's buffers are there. */
 static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffers) {
     ls_comm *comm = operation->comm;
@@ -189,7 +197,10 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     } else {
         what->sequence = ++comm->collectives;
     }
-    return launch(operation, stream);
+    operation->mark = ls_flight_enqueue(comm, what);
+    ls_comm_label(comm, NULL, -1);
+    if (comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
+    return status == LS_OK ? launch(operation, stream) : status;
 }
 
 static ls_operation make_operation(ls_comm *comm, ls_operation_kind kind, const void *send, void *receive, size_t count,

@@ -9,7 +9,7 @@
  *   LS_ERR_INVALID  an argument is wrong (nothing was enqueued, the group is as before), or the ranks are out of step:
  *                   the report names two ranks and what they run ("rank 1 runs all_reduce ..., rank 0 runs broadcast
  *                   ...")
- *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s
+ *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s (and half as long again, while it waits itself)
  *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
  * The last two name the operation, its number, its bytes and the ranks that did not come, by the job's numbers. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are
@@ -42,6 +42,8 @@ typedef struct ls_bootstrap {
     void *context;
     ls_status (*set)(void *context, const char *key, const void *value, size_t nbytes);
     ls_status (*get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
+    /* (optional) Asked while this rank waits for others: whether there is no use in it, since the group will not form. */
+    bool (*is_over)(void *context);
 } ls_bootstrap;
 
 typedef struct ls_comm_options {
@@ -54,6 +56,11 @@ typedef struct ls_comm_options {
      * breaks both, and messages call rank r the job's rank first + r x stride (a stride of 0 is 1). NULL: this is all of the job */
     const ls_comm *job;
     int first, stride;
+    /* Flight records (flight.h), of a group that is no part of a job: a folder, into which a rank that breaks the group
+     * writes one; it must live as long as the group. NULL: the environment's LS_FLIGHT, or nowhere */
+    const char *flight;
+    bool debug;      /* wait before each operation until all its ranks have called it, and compare; slow */
+    bool unrecorded; /* for measurements: no flight record */
 } ls_comm_options;
 
 #define LS_COMM_MAX_RANKS 64
@@ -146,13 +153,18 @@ bool ls_comm_abort(ls_comm *comm, const char *reason);
 /* Memory that suits the group's operations best: memory that every rank can reach directly, so that operations save a
  * copy; with an attached GPU, memory of that GPU, and of no other. `device`, if not NULL, is charged for it (category
  * bucket) until it is freed. Collective, host-blocking (not stream-ordered): operations may be running on the stream
- * meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy. If one
- * rank gets no memory, all return LS_ERR_NO_MEMORY and the group goes on. */
+ * meanwhile. Every rank must ask for the same nbytes. Zero-filled, 64-byte aligned, freed by ls_comm_destroy. If a
+ * rank gets no memory, it returns LS_ERR_NO_MEMORY, the others LS_ERR_PEER, and the group goes on. */
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out);
 
 /* This rank no longer uses its part; the others may go on with theirs. Not collective. The device is no longer charged;
  * host memory stays the group's until the group is destroyed. Close devices after this, or after the group. */
 void ls_comm_release_shared(ls_comm *comm, void *memory);
+
+/* What the next operation that this thread enqueues on the group is for, in flight records and, under options.debug, in
+ * comparisons: "bucket", 3. The text stays valid until then; what does not fit into LS_FLIGHT_LABEL is cut off. A number
+ * below 0 is none. */
+void ls_comm_label(ls_comm *comm, const char *text, int number);
 
 /* --- the operations (MPI's and NCCL's meaning) ------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "common/base/clock.h"
 #include "common/comm/allreduce.h"
 #include "common/comm/comm.h"
 #include "common/comm/regions.h"
@@ -40,12 +41,19 @@ struct ls_transport {
     void (*leave)(ls_comm *comm);
 };
 
+/* An operation in its rank's ring; number 0: it is not recorded. */
+typedef struct ls_flight_mark {
+    ls_flight_entry *entry;
+    uint64_t number;
+} ls_flight_mark;
+
 /* An operation on its way through a stream. */
 typedef struct ls_operation {
     ls_comm *comm;
     ls_announcement what;
     const void *send;
     void *receive;
+    ls_flight_mark mark;
 } ls_operation;
 
 /* A way for the memory of a GPU. Every slot is required. */
@@ -62,8 +70,8 @@ struct ls_path {
 };
 
 struct ls_comm {
-    /* constant after create */
-    const struct ls_transport *transport;
+    /* constant after create; endpoints of threads share no line, since each operation writes to them */
+    alignas(LS_CACHE_LINE_BYTES) const struct ls_transport *transport;
     int rank, world_size;
     int first, stride; /* rank r is the job's rank first + r x stride, by which messages call it */
     double timeout_s;
@@ -73,6 +81,13 @@ struct ls_comm {
     ls_segment *segment;   /* likewise */
     ls_broken *broken;     /* in it, or in the job's group; likewise */
     ls_arrival *arrivals;  /* of all ranks; likewise */
+    ls_flight_log *flight; /* of all ranks of the job, in its group's memory; NULL: nothing is recorded */
+    ls_flight_ring *ring;  /* this rank's for this group; likewise */
+    int flight_ranks;
+    bool unrecorded, owns_flight; /* as options say; the rings are in this group's memory */
+    bool debug;                   /* compares each operation before it runs */
+    const char *flight_folder;    /* where records are written; NULL: nowhere */
+    char name[LS_FLIGHT_NAME];
     size_t control_nbytes; /* of the control area */
     int fd;                /* shm: the file */
     uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
@@ -86,10 +101,13 @@ struct ls_comm {
     /* the thread that enqueues */
     uint64_t collectives; /* operations of all ranks enqueued: their sequence number */
     uint64_t sent[LS_COMM_MAX_RANKS], received[LS_COMM_MAX_RANKS];
+    const char *label; /* of the next operation; NULL: none */
+    int label_number;
     ls_region *regions;
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
-        uint64_t step, meeting; /* the last step, and the last one that began an operation */
+        uint64_t step, meeting;       /* the last step, and the last one that began an operation */
+        const struct ls_wait *patrol; /* the wait whose patrol asks why, or NULL */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
@@ -136,8 +154,59 @@ const char *ls_announcement_text(const ls_comm *comm, char text[LS_TEXT_CAPACITY
 /* ls_ranks_text of the group's ranks whose entry is true, by their names: the job's ranks. */
 const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, const ls_comm *comm);
 
-/* "all_reduce"; it lives for ever. */
-const char *ls_operation_name(int32_t kind);
+/* --- the flight record (flight_ring.c; flight_take.c) ----------------------------------------------------------------- */
+
+/* Once a rank has the group's memory, and before it goes. */
+void ls_flight_join(ls_comm *comm);
+void ls_flight_leave(ls_comm *comm);
+
+/* Records an operation that is about to be enqueued; comm->ring is there. */
+ls_flight_mark ls_flight_record_operation(ls_comm *comm, const ls_announcement *what);
+
+static inline ls_flight_mark ls_flight_enqueue(ls_comm *comm, const ls_announcement *what) {
+    return comm->ring ? ls_flight_record_operation(comm, what) : (ls_flight_mark){0};
+}
+
+#define LS_FLIGHT_TIME_BITS 40
+#define LS_FLIGHT_CAPTURED_TIME (((uint64_t)1 << LS_FLIGHT_TIME_BITS) - 1)
+
+/* What has become of it, by the thread that runs it. Of small messages without a time, which takes longer than all else
+ * that is recorded. */
+static inline void ls_flight_stamp(ls_flight_mark mark, enum ls_flight_stamp which, uint64_t time_ms) {
+    if (mark.number > 0)
+        atomic_store_explicit(&mark.entry->stamp[which], mark.number << LS_FLIGHT_TIME_BITS | time_ms,
+                              memory_order_release);
+}
+
+static inline uint64_t ls_flight_time(const ls_announcement *what) {
+    return what->count > LS_FLIGHT_UNTIMED ? (uint64_t)ls_coarse_now_ms() : 0;
+}
+
+static inline void ls_flight_start(ls_flight_mark mark, const ls_announcement *what) {
+    ls_flight_stamp(mark, LS_STAMP_STARTED, ls_flight_time(what));
+}
+static inline void ls_flight_end(ls_flight_mark mark, const ls_announcement *what) {
+    ls_flight_stamp(mark, LS_STAMP_DONE, ls_flight_time(what));
+}
+
+/* A rank that waits for others is alive. */
+void ls_flight_look(const ls_comm *comm);
+
+/* When a rank of the group last did, in ms of ls_coarse_now_ms; 0: never. */
+int64_t ls_flight_looked_ms(const ls_comm *comm, int rank);
+
+/* False: it is empty, or being written. out->root is the group's rank; out->group is not filled. */
+bool ls_flight_read_entry(const ls_flight_ring *ring, int entry, ls_flight_operation *out);
+
+/* A rank's ring for the group `hash`, or NULL. */
+const ls_flight_ring *ls_flight_find_ring(const ls_flight_log *log, uint64_t hash);
+
+/* Copies the rings of all ranks. late[r]: rank r of the group is what the wait lacks. NULL, without a report: there is
+ * nothing to tell, or no memory. */
+ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const char *reason, const bool *late);
+
+/* Prints the table, writes the file if one is asked for, and frees the record. NULL is a no-op. */
+void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
 /* --- ways for GPU memory --------------------------------------------------------------------------------------------- */
 

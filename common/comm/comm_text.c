@@ -15,6 +15,7 @@ static const struct {
 };
 
 const char *ls_operation_name(int32_t kind) { return kinds[kind].text; }
+const char *ls_operation_preposition(int32_t kind) { return kinds[kind].preposition; }
 
 static bool reduces(int32_t kind) {
     return kind == LS_OPERATION_ALL_REDUCE || kind == LS_OPERATION_REDUCE || kind == LS_OPERATION_REDUCE_SCATTER;

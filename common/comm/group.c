@@ -25,11 +25,12 @@ ls_status ls_group_check_options(const ls_comm_options *options) {
 }
 
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank) {
-    ls_comm *comm = calloc(1, sizeof *comm);
+    ls_comm *comm = aligned_alloc(LS_CACHE_LINE_BYTES, sizeof *comm);
     if (!comm) {
         ls_report_error("no memory for a process group");
         return NULL;
     }
+    memset(comm, 0, sizeof *comm);
     comm->transport = transport;
     comm->rank = rank;
     comm->world_size = options->world_size;
@@ -40,10 +41,20 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->patience.spin_us = ls_spin_us_for(options->world_size);
     comm->patience.yield_us = ls_yield_us_for(options->world_size);
     comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
-    const char *name = options->group ? options->group : "group0";
+    comm->flight = options->job ? options->job->flight : NULL;
+    comm->flight_ranks = options->job ? options->job->flight_ranks : options->world_size;
+    comm->owns_flight = !options->job;
+    comm->unrecorded = options->unrecorded;
+    comm->debug = options->debug || (options->job && options->job->debug);
+    comm->flight_folder = options->job      ? options->job->flight_folder
+                          : options->flight ? options->flight
+                                            : getenv("LS_FLIGHT");
+    const char *name = options->group ? options->group : "group0", *run_end = strchr(name, '/');
+    snprintf(comm->name, sizeof comm->name, "%s", run_end ? run_end + 1 : name);
     comm->name_hash = ls_hash(LS_HASH_SEED, name, strlen(name));
     snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);
     comm->fd = -1;
+    comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;
 }
@@ -54,6 +65,7 @@ void ls_comm_destroy(ls_comm *comm) {
     if (comm->segment) {
         int32_t present = LS_PRESENT;
         atomic_compare_exchange_strong(&comm->segment->slot[comm->rank].left, &present, LS_LEFT);
+        ls_flight_leave(comm);
     }
     ls_regions_destroy(comm);
     comm->transport->leave(comm);

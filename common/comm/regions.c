@@ -45,15 +45,15 @@ static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_
     return ls_comm_meet(comm, LS_CHANNEL_HOST, &what);
 }
 
-/* All ranks learn how the others fared; the first failure in rank order is everybody's result. */
+/* All ranks learn how the others fared. One that has memory, where another has none, ends with it: LS_ERR_PEER. */
 static ls_status vote(ls_comm *comm, ls_status mine) {
     ls_status status = meet(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
     if (status != LS_OK || mine != LS_OK || !comm->segment) return status != LS_OK ? status : mine;
     for (int r = 0; r < comm->world_size; r++) {
         ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
         if (theirs != LS_OK)
-            return ls_fail(theirs, "rank %d could not allocate its part of the shared memory: %s", ls_job_rank(comm, r),
-                           ls_status_text(theirs));
+            return ls_fail(LS_ERR_PEER, "rank %d could not allocate its part of the shared memory: %s",
+                           ls_job_rank(comm, r), ls_status_text(theirs));
     }
     return LS_OK;
 }

@@ -15,8 +15,12 @@ static size_t stage_offset(int world_size) {
     return arrivals_offset(world_size) + round_up(arrivals_nbytes, LS_PAGE_BYTES);
 }
 
-size_t ls_control_nbytes(int world_size) {
+static size_t flight_offset(int world_size) {
     return round_up(stage_offset(world_size) + (size_t)world_size * 2 * LS_STAGE_BYTES, LS_PAGE_BYTES);
+}
+
+size_t ls_control_nbytes(int world_size) {
+    return round_up(flight_offset(world_size) + (size_t)world_size * sizeof(ls_flight_log), LS_PAGE_BYTES);
 }
 
 void ls_segment_attach(ls_comm *comm, void *base) {
@@ -25,6 +29,9 @@ void ls_segment_attach(ls_comm *comm, void *base) {
     if (!comm->broken) comm->broken = &comm->segment->broken;
     comm->arrivals = (ls_arrival *)(void *)(comm->base + arrivals_offset(comm->world_size));
     comm->control_nbytes = ls_control_nbytes(comm->world_size);
+    if (!comm->flight && !comm->unrecorded)
+        comm->flight = (ls_flight_log *)(void *)(comm->base + flight_offset(comm->world_size));
+    ls_flight_join(comm);
 }
 
 ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to) {

@@ -11,6 +11,7 @@
 
 #include "common/base/flag.h"
 #include "common/comm/comm.h"
+#include "common/comm/flight.h"
 
 #define LS_CACHE_LINE_BYTES 64
 
@@ -18,30 +19,6 @@
  * shared. */
 #define LS_EAGER_BYTES ((size_t)4 << 10)
 #define LS_STAGE_BYTES ((size_t)256 << 10)
-
-/* X(NAME, text, has elements, preposition before the root or peer) */
-#define LS_OPERATION_MAP(X)                                                                                            \
-    X(ALL_REDUCE, "all_reduce", true, NULL)                                                                            \
-    X(BROADCAST, "broadcast", true, "from")                                                                            \
-    X(REDUCE, "reduce", true, "to")                                                                                    \
-    X(ALL_GATHER, "all_gather", true, NULL)                                                                            \
-    X(REDUCE_SCATTER, "reduce_scatter", true, NULL)                                                                    \
-    X(GATHER, "gather", true, "to")                                                                                    \
-    X(SCATTER, "scatter", true, "from")                                                                                \
-    X(SEND, "send", true, "to")                                                                                        \
-    X(RECV, "recv", true, "from")                                                                                      \
-    X(SEND_RECV, "send_recv", true, "with")                                                                            \
-    X(BARRIER, "barrier", false, NULL)                                                                                 \
-    X(JOIN, "joining the group", false, NULL)                                                                          \
-    X(ALLOC, "alloc_shared", true, NULL)                                                                               \
-    X(ALLOC_VOTE, "alloc_shared (second half)", false, NULL)                                                           \
-    X(COMPARE_GPUS, "find_nccl_obstacle", false, NULL)                                                                 \
-    X(ATTACH_STAGED, "attach_device (staged)", false, NULL)                                                            \
-    X(ATTACH_NCCL, "attach_device (nccl)", false, NULL)
-
-#define LS_OPERATION_ENUM(name, text, elements, preposition) LS_OPERATION_##name,
-typedef enum ls_operation_kind { LS_OPERATION_MAP(LS_OPERATION_ENUM) LS_OPERATION_COUNT } ls_operation_kind;
-#undef LS_OPERATION_ENUM
 
 /* Where a rank's published data lies: an offset in the group's memory, or one of these. */
 #define LS_OFFSET_STAGED UINT64_MAX        /* slice by slice in the rank's staging buffers */
@@ -71,8 +48,6 @@ _Static_assert(offsetof(ls_arrival, message) == LS_CACHE_LINE_BYTES, "an arrival
 
 typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
 
-#define LS_ISSUED_KEPT 32
-
 typedef struct ls_rank_slot {
     alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* shm: 0 until the rank has joined */
     _Atomic int32_t left;                             /* an ls_presence */
@@ -81,11 +56,47 @@ typedef struct ls_rank_slot {
     _Atomic int32_t awaits;
     _Atomic uint32_t awaited_value;
     alignas(LS_CACHE_LINE_BYTES) ls_flag progress; /* steps inside operations (ls_comm_step_done) */
-    /* the collective operations that the rank has enqueued without meeting the others (issued.c): the last one's
-     * number, and in short what the last few were */
-    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t issued;
-    _Atomic uint64_t issued_what[LS_ISSUED_KEPT];
+    /* how many messages the rank has recorded, to and from each other one */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t sends[LS_COMM_MAX_RANKS];
+    _Atomic uint64_t receives[LS_COMM_MAX_RANKS];
 } ls_rank_slot;
+
+/* An operation in a ring (flight.h says what it holds). Each word is atomic, because others read it while it is written:
+ * `number` is 0 meanwhile. A stamp is the low bits of the number, so that the mark of an operation whose entry has been
+ * reused is recognised, and a time. */
+enum ls_flight_stamp { LS_STAMP_ENQUEUED, LS_STAMP_STARTED, LS_STAMP_DONE, LS_STAMP_COUNT };
+
+typedef struct ls_flight_entry {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t number;
+    _Atomic uint64_t stamp[LS_STAMP_COUNT];
+    _Atomic uint64_t sequence, count;
+    _Atomic uint64_t received; /* of messages only */
+    _Atomic uint64_t kinds;    /* a byte each: kind, dtype, op, root + 1; above them the label's number */
+} ls_flight_entry;
+_Static_assert(sizeof(ls_flight_entry) == LS_CACHE_LINE_BYTES, "an operation without a label costs one line");
+
+#define LS_FLIGHT_HAS_LABEL 128 /* in the kind's byte */
+
+typedef _Atomic uint64_t ls_flight_label[LS_FLIGHT_LABEL / sizeof(uint64_t)];
+
+/* The last operations of a rank in one group; written by that rank only. */
+typedef struct ls_flight_ring {
+    alignas(LS_CACHE_LINE_BYTES) uint64_t recorded; /* so many, by the thread that enqueues */
+    _Atomic uint64_t collectives;                   /* the last one's number */
+    uint64_t hash;                                  /* ls_comm.name_hash */
+    ls_flight_group group;
+    ls_flight_entry entries[LS_FLIGHT_KEPT];
+    ls_flight_label labels[LS_FLIGHT_KEPT];
+} ls_flight_ring;
+
+/* What a rank records, in its job's memory. */
+typedef struct ls_flight_log {
+    alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t enqueued; /* the last operation's number */
+    _Atomic int32_t pid, left;                              /* pid 0: it has not joined */
+    _Atomic int32_t ring_count;                             /* groups beyond the last ring are not recorded */
+    _Atomic int64_t looked_ms;                              /* when it last asked why a wait lasts */
+    ls_flight_ring rings[LS_FLIGHT_GROUPS];
+} ls_flight_log;
 
 /* From one rank to another. Each side raises its flag by one per step and announces itself before its first. The
  * receiver may be one message ahead of the sender's look at it, so its announcements alternate. */
@@ -94,8 +105,6 @@ typedef struct ls_mailbox {
     ls_announcement sender;
     alignas(LS_CACHE_LINE_BYTES) ls_flag taken;
     ls_announcement receiver[2];
-    /* sends and receives that the two have enqueued without meeting (issued.c) */
-    _Atomic uint64_t issued_sends, issued_receives;
 } ls_mailbox;
 
 #define LS_REASON_CAPACITY 400
@@ -121,13 +130,12 @@ typedef struct ls_segment {
 } ls_segment;
 
 /* Whether an operation is between two ranks, what.root being the other one. */
-static inline bool ls_is_point_to_point(const ls_announcement *what) {
-    return what->kind == LS_OPERATION_SEND || what->kind == LS_OPERATION_RECV || what->kind == LS_OPERATION_SEND_RECV;
-}
+static inline bool ls_is_point_to_point(const ls_announcement *what) { return ls_operation_is_message(what->kind); }
 
 size_t ls_control_nbytes(int world_size);
 
-/* Fills comm->base, ->segment, ->arrivals, ->control_nbytes and, unless it is the job's, ->broken: the control area begins at `base`. */
+/* Fills comm->base, ->segment, ->arrivals, ->control_nbytes and, unless they are the job's, ->broken and ->flight: the
+ * control area begins at `base`. */
 void ls_segment_attach(ls_comm *comm, void *base);
 ls_mailbox *ls_segment_mailbox(const ls_comm *comm, int from, int to);
 ls_arrival *ls_segment_arrival(const ls_comm *comm, ls_channel_kind channel, int rank, uint64_t step);

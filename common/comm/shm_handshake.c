@@ -7,6 +7,7 @@
  *           on (SO_PEERCRED). A caller that stays silent is dropped. Ranks that did not call in time are named */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,12 +18,14 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/secret.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
 #define LS_HELLO_MAGIC 0x6c73636fu
-#define LS_NAME_BYTES 33 /* 32 hexadecimal digits and the end */
+#define LS_LOOK_AGAIN_US 5e4 /* whether the group may still form, where that is known */
+#define LS_NAME_BYTES 33     /* 32 hexadecimal digits and the end */
 
 struct hello {
     uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
@@ -73,8 +76,15 @@ static struct hello own_hello(const ls_comm *comm) {
 
 static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0) return ls_shm_map(comm);
-    return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+    if (!(comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0))
+        return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+    ls_status status = ls_shm_map(comm);
+    for (int r = 1; status == LS_OK && r < comm->world_size; r++) {
+        atomic_store(&comm->segment->slot[r].awaited_value, 1);
+        atomic_store(&comm->segment->slot[r].awaits,
+                     1); /* until it is served it waits for this rank (find_culprit in wait.c) */
+    }
+    return status;
 }
 
 static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *listener) {
@@ -136,6 +146,7 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
         return LS_OK;
     judge(comm, &theirs, served, answer.text, sizeof answer.text);
     if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
+    if (answer.status == LS_OK) atomic_store(&comm->segment->slot[theirs.rank].awaits, 0);
     bool answered = send_answer(connection, &answer, comm->fd);
     if (answer.status != LS_OK)
         return ls_comm_break(comm, LS_ERR_INVALID, NULL, "cannot form the group: %s", answer.text);
@@ -143,7 +154,7 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
     return LS_OK;
 }
 
-static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
+static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int listener, double until_us) {
     bool served[LS_COMM_MAX_RANKS] = {false};
     served[0] = true;
     for (;;) {
@@ -156,7 +167,10 @@ static ls_status serve_all(ls_comm *comm, int listener, double until_us) {
             return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL, "%s of %d did not join the group within %g s",
                                  ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
-        set_deadline(listener, left_us(until_us));
+        if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
+            return ls_comm_break(comm, LS_ERR_PEER, NULL,
+                                 "the group does not form: a rank has gone, or another has come");
+        set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             return ls_fail(LS_ERR_SYSTEM, "rank %d cannot accept the other ranks: %s", comm->first, strerror(errno));
@@ -175,7 +189,7 @@ ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, doubl
     if (status == LS_OK) status = listen_on(comm, name, &listener);
     const ls_bootstrap *bootstrap = options->bootstrap;
     if (status == LS_OK) status = bootstrap->set(bootstrap->context, key, name, sizeof name);
-    if (status == LS_OK) status = serve_all(comm, listener, until_us);
+    if (status == LS_OK) status = serve_all(comm, bootstrap, listener, until_us);
     if (listener >= 0) close(listener);
     return status;
 }
@@ -249,8 +263,11 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
     size_t nbytes = 0;
     key_of(key, sizeof key, comm, options);
     const ls_bootstrap *bootstrap = options->bootstrap;
+    char why[512];
+    ls_log_sink before = ls_log_capture(why, sizeof why);
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
-    if (status != LS_OK) return status;
+    ls_log_restore(before);
+    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", comm->first, why);
     if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
         return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
     int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -14,8 +14,10 @@
  *           meeting
  *   fails : the first rank that notices writes the reason into the segment, and all ranks report that one. The others
  *           find it on their patrol, or when they come second with a reason of their own. When a deadline is missed, the
- *           missing rank is blamed; if it is itself waiting for another rank, that one is. Where the kernel has no
- *           pidfds, a death shows as a missed deadline */
+ *           missing rank is blamed; if it is itself waiting for another rank, that one is. It may wait in another of the
+ *           job's groups, and have begun later, as a stage behind a bubble does: so whoever waits for a rank that waits
+ *           stays for up to half a deadline more, in which that one's wait ends, and names the rank that it lacks. Where
+ *           the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -30,10 +32,13 @@
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-#define LS_PATROL_US 5e4
+#define LS_LONGER 0.5        /* deadlines more, for a rank that waits itself */
 #define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
 #define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
 #define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
+
+/* The ranks that the wait at `what` lacks, if one is on patrol. */
+static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late);
 
 /* --- the broken group --------------------------------------------------------------------------------------------- */
 
@@ -42,8 +47,9 @@ static void remember(ls_comm *comm, ls_status status) {
     atomic_compare_exchange_strong(&comm->failure, &intact, (int)status);
 }
 
-/* False: somebody has told them before. */
-static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
+/* False: somebody has told them before. Else *record, if it is asked for, shows where all ranks were. */
+static bool tell_peers(ls_comm *comm, ls_status status, const char *reason, const bool *late,
+                       ls_flight_record **record) {
     if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
@@ -56,6 +62,7 @@ static bool tell_peers(ls_comm *comm, ls_status status, const char *reason) {
     comm->broken->status = (int32_t)status;
     comm->broken->rank = ls_job_rank(comm, comm->rank);
     snprintf(comm->broken->reason, sizeof comm->broken->reason, "%s", reason);
+    if (record) *record = ls_flight_take(comm, status, reason, late);
     atomic_store(&comm->broken->state, LS_BROKEN);
     return true;
 }
@@ -85,6 +92,8 @@ static bool is_known_reason(const ls_comm *comm, const char *reason) {
 
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...) {
     char reason[LS_REASON_CAPACITY] = "";
+    bool late[LS_COMM_MAX_RANKS];
+    ls_flight_record *record = NULL;
     int used = 0;
     va_list arguments;
     if (what) {
@@ -94,14 +103,18 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     va_start(arguments, format);
     if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
     va_end(arguments);
-    if (!tell_peers(comm, status, reason) && !is_known_reason(comm, reason)) return report_broken(comm, what);
+    find_late(comm, what, late);
+    if (!tell_peers(comm, status, reason, late, &record) && !is_known_reason(comm, reason))
+        return report_broken(comm, what);
     remember(comm, status);
     atomic_store(&comm->has_reported, true);
-    return ls_fail(status, "%s", reason);
+    ls_report_error("%s", reason);
+    ls_flight_tell(comm, record);
+    return status;
 }
 
 bool ls_comm_abort(ls_comm *comm, const char *reason) {
-    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given");
+    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given", NULL, NULL);
     remember(comm, LS_ERR_PEER);
     return first;
 }
@@ -214,6 +227,23 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
     memcpy(missing, culprit, sizeof culprit);
 }
 
+/* Whether a missing rank waits for others, in whichever group. One that was stopped has not looked for long. */
+static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
+    bool missing[LS_COMM_MAX_RANKS];
+    int64_t since_ms = ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
+    (void)find_missing(comm, wait, missing);
+    for (int r = 0; r < comm->world_size; r++)
+        if (missing[r] && ls_flight_looked_ms(comm, r) > since_ms) return true;
+    return false;
+}
+
+static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late) {
+    bool host_call = what && what->kind > LS_OPERATION_BARRIER;
+    const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
+    memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
+    if (wait && find_missing(comm, wait, late) > 0) find_culprits(comm, late);
+}
+
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 /* A wait while it lasts. */
@@ -262,11 +292,21 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     ls_patience patience = comm->patience;
     double left_us = comm->timeout_s * 1e6 + (wait->what->kind == LS_OPERATION_JOIN ? LS_JOIN_GRACE_US : 0);
     double until_us = 0; /* known once the first interval has passed, since most waits end before they need the clock */
+    double longest_us = 0;
     for (;;) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
         if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
-        if (until_us <= 0) until_us = ls_now_us() - interval_us + left_us;
+        double now_us = ls_now_us();
+        if (until_us <= 0) {
+            until_us = now_us - interval_us + left_us;
+            longest_us = until_us + LS_LONGER * comm->timeout_s * 1e6;
+        }
+        ls_flight_look(comm);
+        comm->channel[wait->channel].patrol = wait;
+        if (now_us >= until_us && now_us < longest_us && lacks_a_waiting_rank(comm, wait))
+            until_us = now_us + LS_PATROL_US;
         ls_status status = patrol(comm, wait, until_us);
+        comm->channel[wait->channel].patrol = NULL;
         if (status != LS_OK) return status;
         left_us = until_us - ls_now_us();
         patience = (ls_patience){0};
@@ -318,9 +358,13 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 
 ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
     uint64_t meeting = comm->channel[channel].meeting = comm->channel[channel].step + 1;
+    bool is_host_call = channel == LS_CHANNEL_HOST && what->kind != LS_OPERATION_JOIN;
+    ls_flight_mark host_call = is_host_call ? ls_flight_enqueue(comm, what) : (ls_flight_mark){0};
     ls_segment_arrival(comm, channel, comm->rank, meeting)->announced = *what;
+    ls_flight_start(host_call, what);
     ls_status status = ls_comm_gate(comm, channel, what);
     if (status != LS_OK) return status;
+    ls_flight_end(host_call, what);
     const ls_announcement *first = ls_comm_announced(comm, channel, 0);
     for (int r = 1; r < comm->world_size; r++) {
         const ls_announcement *other = ls_comm_announced(comm, channel, r);

@@ -6,6 +6,8 @@
 #include "common/base/log.h"
 #include "common/comm/segment.h"
 
+#define LS_PATROL_US 5e4 /* how often a wait asks why */
+
 /* --- waiting (wait.c) --------------------------------------------------------------------------------------------- */
 
 /* What is waited for, and which ranks to look at if it does not come. */
@@ -61,15 +63,16 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 
-/* --- operations that do not meet the other ranks (issued.c) ---------------------------------------------------------- */
-
-/* Tells the other ranks that this one has enqueued an operation. */
-void ls_comm_issue(ls_comm *comm, const ls_announcement *what);
+/* --- comparing what ranks have enqueued (flight_ring.c) ---------------------------------------------------------------- */
 
 /* Compares what the other ranks have enqueued with `what`, which this rank has enqueued. LS_ERR_INVALID (reported; the
  * group is broken): a rank has enqueued another operation. Otherwise LS_OK, and missing[r] says whether rank r has not
  * enqueued it yet. Groups of two or more. */
-ls_status ls_comm_compare_issued(ls_comm *comm, const ls_announcement *what, bool *missing);
+ls_status ls_comm_compare_enqueued(ls_comm *comm, const ls_announcement *what, bool *missing);
+
+/* The same for --debug-collectives: waits until all that take part have enqueued it. Labels are compared, too, and ranks
+ * are found that begin operations of two groups in different orders. */
+ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what);
 
 /* Whether a rank has enqueued an operation that this one has not come to. Groups of two or more. */
 bool ls_comm_is_awaited(const ls_comm *comm);

@@ -115,11 +115,11 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
         if (ls_now_us() > until_us) {
             return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
         }
-        struct timespec slice;
-        clock_gettime(CLOCK_REALTIME, &slice);
+        struct timespec slice; /* the monotonic clock, so that a change of the date does not prolong it */
+        clock_gettime(CLOCK_MONOTONIC, &slice);
         slice.tv_nsec += 50000000;
         if (slice.tv_nsec >= 1000000000) slice.tv_sec++, slice.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&scheduler.changed, &scheduler.lock, &slice);
+        pthread_cond_clockwait(&scheduler.changed, &scheduler.lock, CLOCK_MONOTONIC, &slice);
     }
     return LS_OK;
 }

@@ -119,6 +119,7 @@ static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass)
     if (!pass->training) {
         ls_batchnorm_eval(pass->stream, shape, pass->y, pass->x[0], gamma, beta, running_mean, running_var);
     } else if (pass->group) {
+        ls_comm_label(pass->group, layer->name, -1);
         forward_together(layer, pass);
     } else {
         ls_batchnorm_train(pass->stream, shape, pass->y, pass->x[0], gamma, beta, mean, invstd, running_mean,
@@ -128,6 +129,7 @@ static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass)
 
 static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *pass) {
     if (pass->group) {
+        ls_comm_label(pass->group, layer->name, -1);
         backward_together(layer, pass);
         return;
     }

@@ -22,9 +22,9 @@ size_t ls_class_loss_nbytes(const ls_network *network, size_t max_batch) {
 }
 
 static void reduce(const ls_network *network, ls_stream *stream, float *values, size_t count, ls_reduce_op op) {
-    if (count > 0)
-        ls_device_fail(ls_stream_device(stream),
-                       ls_comm_all_reduce(network->tensor, stream, values, count, LS_FP32, op));
+    if (count == 0) return;
+    ls_comm_label(network->tensor, "loss", -1);
+    ls_device_fail(ls_stream_device(stream), ls_comm_all_reduce(network->tensor, stream, values, count, LS_FP32, op));
 }
 
 void ls_class_loss_of(const ls_network *network, ls_stream *stream, float *loss, float *dy, const float *y,
@@ -70,6 +70,7 @@ const float *ls_frame_gather_classes(ls_frame *frame, const ls_parameters *param
     }
     char *table = frame->gathered, *logits = table + w.table_nbytes;
     const struct ls_tensor *weight = &parameters->tensors[head->parameter_numbers[0]];
+    ls_comm_label(frame->network->tensor, weight->name, -1);
     ls_device_fail(frame->device, ls_comm_all_gather(frame->network->tensor, frame->compute,
                                                      weight->half ? weight->half : weight->data, table,
                                                      head->part.classes.room * w.channels, frame->precision));

@@ -198,6 +198,7 @@ ls_status ls_part_gather(ls_comm *group, ls_stream *stream, const struct ls_part
     size_t floats = ls_aligned_floats(count), pairs = floats / 2;
     ls_fill(stream, whole, 0, floats);
     ls_copy(stream, whole + part->first, part->values, part->count * sizeof *whole);
+    ls_comm_label(group, "parts of a tensor", -1);
     return ls_comm_settle(stream, ls_comm_all_reduce(group, stream, whole, pairs, LS_INT64, LS_REDUCE_SUM));
 }
 

@@ -39,6 +39,7 @@ static void nothing(const ls_layer *layer, const struct ls_pass *pass) { (void)l
 
 static void sum_over_ranks(const ls_layer *layer, const struct ls_pass *pass, void *values) {
     size_t count = pass->batch * ls_shape_count(layer->out);
+    ls_comm_label(pass->tensor, layer->name, -1);
     fail_with(pass, ls_comm_all_reduce(pass->tensor, pass->stream, values, count, pass->dtype, LS_REDUCE_SUM));
 }
 

@@ -43,7 +43,7 @@ void ls_weighed_sum(const struct ls_weighed *w, ls_stream *stream, double *squar
 }
 
 void ls_weighed_add_up(ls_comm *group, ls_stream *stream, double *square_sum) {
-    if (group)
-        ls_device_fail(ls_stream_device(stream),
-                       ls_comm_all_reduce(group, stream, square_sum, 1, LS_FP64, LS_REDUCE_SUM));
+    if (!group) return;
+    ls_comm_label(group, "norm of gradients", -1);
+    ls_device_fail(ls_stream_device(stream), ls_comm_all_reduce(group, stream, square_sum, 1, LS_FP64, LS_REDUCE_SUM));
 }

@@ -1,14 +1,16 @@
 /* lines — the files of lines that a run writes while it trains.
  *   cost  : a system call for the lines of each read (deferred.h), after which a kill cannot lose them
  *   fails : lines that cannot be written do not end a training: the failure is reported once, when it happens, no more
- *           lines follow, so that there is no gap in them, and the run ends as failed. A pipe whose reader does not
- *           read holds the training up */
+ *           lines follow, so that there is no gap in them, a file keeps those of the reads before and no half line, and
+ *           the run ends as failed. A pipe whose reader does not read holds the training up */
 #include "common/report/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,19 +79,69 @@ ls_status ls_lines_open(struct ls_lines *lines, const char *path) {
     return status;
 }
 
+/* Reads `count` lines; how many there were, the last of them in *line, the place behind it in *end. */
+static int64_t read_lines(FILE *file, int64_t count, char **line, long *end) {
+    size_t capacity = 0;
+    ssize_t length;
+    int64_t read = 0;
+    *end = 0;
+    while (read < count && (length = getline(line, &capacity, file)) > 0 && (*line)[length - 1] == '\n') {
+        *end += (long)length;
+        read++;
+    }
+    return read;
+}
+
+ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
+                        const char *piece) {
+    struct stat info;
+    if (!lines->is_file || count == 0 || (stat(lines->path, &info) == 0 && info.st_size == 0)) return LS_OK;
+    FILE *file = fopen(lines->path, "re");
+    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s, to go on with it: %s", lines->path, strerror(errno));
+    char *line = NULL;
+    int64_t there = read_lines(file, count, &line, &lines->kept);
+    bool good = there == count && strncmp(line, begin, strlen(begin)) == 0 && strstr(line, piece);
+    free(line);
+    fclose(file);
+    if (good) return LS_OK;
+    return ls_fail(
+        LS_ERR_USAGE,
+        "%s %s does not hold the lines of the %lld steps before the checkpoint, and would be written over: name "
+        "another file",
+        option, lines->path, (long long)count);
+}
+
+ls_status ls_lines_keep_all(struct ls_lines *lines) {
+    struct stat info;
+    if (!lines->is_file) return LS_OK;
+    if (fstat(fileno(lines->file), &info) != 0) return cannot_write(lines->path, errno);
+    lines->kept = (long)info.st_size;
+    return LS_OK;
+}
+
 ls_status ls_lines_begin(struct ls_lines *lines) {
-    if (!lines->is_file || ftruncate(fileno(lines->file), 0) == 0) return LS_OK;
+    if (!lines->is_file) return LS_OK;
+    if (ftruncate(fileno(lines->file), lines->kept) == 0 && fseek(lines->file, lines->kept, SEEK_SET) == 0)
+        return LS_OK;
     return cannot_write(lines->path, errno);
 }
 
 bool ls_lines_go_on(const struct ls_lines *lines) { return lines->file && !lines->failed; }
 
+/* A file as it was after the last flush that went well. */
+static void drop_incomplete(struct ls_lines *lines) {
+    __fpurge(lines->file);
+    if (lines->is_file) (void)!ftruncate(fileno(lines->file), lines->kept);
+}
+
 void ls_lines_flush(struct ls_lines *lines) {
     if (!ls_lines_go_on(lines)) return;
     bool failed_before = ferror(lines->file) != 0;
     const char *why = fflush(lines->file) != 0 ? ls_write_error(errno) : failed_before ? "a write failed" : NULL;
+    if (!why && lines->is_file) lines->kept = (long)lseek(fileno(lines->file), 0, SEEK_CUR);
     if (!why) return;
     lines->failed = true;
+    drop_incomplete(lines);
     ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",
                     lines->path, why);
 }

@@ -4,6 +4,7 @@
 #define LS_REPORT_LINES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "common/base/status.h"
@@ -12,6 +13,7 @@ struct ls_lines {
     FILE *file; /* NULL: there is none */
     const char *path;
     bool is_file; /* not a pipe or a device */
+    long kept;    /* bytes of the file that stay when ls_lines_begin empties it, and when a flush fails */
     bool failed;  /* a write has failed, and that was reported */
 };
 
@@ -23,13 +25,22 @@ ls_status ls_lines_check(const char *path, int *held_fd);
  * there is nothing to close. */
 ls_status ls_lines_open(struct ls_lines *lines, const char *path);
 
-/* Empties the file. */
+/* For a run that goes on with a checkpoint after `count` steps: keeps the lines of these steps, drops those behind, which
+ * will be written again. The last line that stays must begin with `begin` and contain `piece`, so that lines of another run
+ * are noticed. An empty file stays so: the lines before are elsewhere. LS_ERR_USAGE, with one line that names `option`. */
+ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t count, const char *begin,
+                        const char *piece);
+
+/* For a run that goes on itself, with other ranks: keeps all. */
+ls_status ls_lines_keep_all(struct ls_lines *lines);
+
+/* Empties the file, but for what is kept. */
 ls_status ls_lines_begin(struct ls_lines *lines);
 
 /* Whether lines are to be printed to `file`. */
 bool ls_lines_go_on(const struct ls_lines *lines);
 
-/* Hands over what was printed; reports the first failure. */
+/* Hands over what was printed. Reports the first failure, after which a file holds what it had at the flush before. */
 void ls_lines_flush(struct ls_lines *lines);
 
 /* Flushes and closes. LS_ERR_IO if anything could not be written, now or before. */

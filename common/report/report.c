@@ -44,21 +44,25 @@ static void describe_devices(const ls_parallel *p, char *text, size_t capacity) 
     }
 }
 
-ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel) {
-    *out = NULL;
-    ls_report *report = calloc(1, sizeof *report);
-    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
-    report->options = options;
-    report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
-    ls_status status = ls_report_check(options); /* all of them, before the first is emptied */
-    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
-    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
-    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
-    if (status == LS_OK) status = ls_lines_begin(&report->losses);
-    if (status != LS_OK) {
-        (void)ls_report_close(report, parallel, NULL, NULL);
-        return status;
+/* The lines of ls_report_step begin so. */
+static void format_begin(char *text, size_t capacity, int64_t step) {
+    snprintf(text, capacity, "{\"step\": %" PRId64 ", ", step);
+}
+
+static ls_status keep_lines(ls_report *report, int64_t steps, double last_loss) {
+    char begin[64], loss[64], metric[96];
+    if (steps == LS_REPORT_SAME_RUN) {
+        ls_status kept = ls_lines_keep_all(&report->losses);
+        return kept == LS_OK ? ls_lines_keep_all(&report->metrics) : kept;
     }
+    snprintf(loss, sizeof loss, "%.9g\n", last_loss);
+    ls_status status = ls_lines_keep(&report->losses, "--dump-losses", steps, loss, "");
+    format_begin(begin, sizeof begin, steps - 1);
+    snprintf(metric, sizeof metric, "\"loss\": %.9g, ", last_loss);
+    return status == LS_OK ? ls_lines_keep(&report->metrics, "--metrics", steps, begin, metric) : status;
+}
+
+static void print_run(const ls_train_options *options, const ls_parallel *parallel) {
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
     printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
@@ -69,6 +73,27 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
         printf(", %s", parallel->backend);
     printf("\n");
     fflush(stdout);
+}
+
+ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
+                         double last_loss) {
+    *out = NULL;
+    ls_report *report = calloc(1, sizeof *report);
+    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
+    report->options = options;
+    report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
+    ls_status status =
+        steps == LS_REPORT_SAME_RUN ? LS_OK : ls_report_check(options); /* all of them, before the first is emptied */
+    if (status == LS_OK) status = ls_lines_open(&report->metrics, options->metrics);
+    if (status == LS_OK) status = ls_lines_open(&report->losses, options->dump_losses);
+    if (status == LS_OK) status = keep_lines(report, steps, last_loss);
+    if (status == LS_OK) status = ls_lines_begin(&report->metrics);
+    if (status == LS_OK) status = ls_lines_begin(&report->losses);
+    if (status != LS_OK) {
+        (void)ls_report_close(report, parallel, NULL, NULL);
+        return status;
+    }
+    if (steps != LS_REPORT_SAME_RUN) print_run(options, parallel);
     *out = report;
     return LS_OK;
 }
@@ -94,7 +119,9 @@ void ls_report_step(ls_report *report, const struct ls_report_line *line) {
     if (!ls_lines_go_on(&report->metrics)) return;
     FILE *file = report->metrics.file;
     double samples_per_s = line->step_ms > 0 ? (double)report->options->batch_size / line->step_ms * 1e3 : 0;
-    fprintf(file, "{\"step\": %" PRId64 ", \"epoch\": %" PRId64, line->step, line->epoch);
+    char begin[64];
+    format_begin(begin, sizeof begin, line->step);
+    fprintf(file, "%s\"epoch\": %" PRId64, begin, line->epoch);
     put_number(file, "loss", line->loss);
     put_update(file, report->options, line->update);
     fprintf(file, ", \"step_ms\": %.4f, \"loader_wait_ms\": %.4f, \"samples_per_s\": %.1f", line->step_ms,

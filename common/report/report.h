@@ -14,8 +14,12 @@ typedef struct ls_report ls_report;
  * LS_ERR_USAGE, with one line. */
 ls_status ls_report_check(const ls_train_options *options);
 
-/* Opens the files that the options name; a file that cannot be written is an error before training begins. */
-ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel);
+/* Opens the files that the options name; a file that cannot be written is an error before training begins. A run that
+ * goes on after `steps` steps, the last with the loss `last_loss`, keeps their lines of --metrics and --dump-losses.
+ * LS_REPORT_SAME_RUN: it has begun before, with other ranks; it keeps all lines, and says nothing anew. */
+#define LS_REPORT_SAME_RUN (-1)
+ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
+                         double last_loss);
 
 /* One step, as --metrics and --dump-losses have it. */
 struct ls_report_line {

@@ -47,13 +47,15 @@ static ls_status check_different(const struct output *outputs, int count, const 
     return ls_named_files_check(&files);
 }
 
-/* A run that is resumed by its own command line would begin its lines anew, from the middle on. */
-static ls_status check_kept(const struct output *file, const ls_train_options *o) {
+/* A run that is resumed would begin its lines anew, from the middle on. With --resume-if-present, by which a run goes on
+ * with its own command line, they are kept (ls_lines_keep). */
+static ls_status check_kept(const struct output *file) {
     struct stat info;
     if (stat(file->path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "%s %s holds the lines of an earlier run, and --%s would write over them: name another file",
-                   file->option, file->path, o->resume ? "resume" : "resume-if-present");
+                   "%s %s holds the lines of an earlier run, and --resume would write over them: name another file, or "
+                   "go on with them by --resume-if-present",
+                   file->option, file->path);
 }
 
 static ls_status check_writable(const struct output *file, int *held_fd) {
@@ -71,8 +73,8 @@ ls_status ls_report_check(const ls_train_options *o) {
     enum { OUTPUTS = sizeof outputs / sizeof *outputs };
     ls_status status = check_different(outputs, OUTPUTS, o);
     for (int i = 0; status == LS_OK && i < OUTPUTS; i++) status = check_writable(&outputs[i], &held[i % 2]);
-    for (int i = 0; status == LS_OK && ls_train_resumes(o) && i < OUTPUTS; i++) {
-        if (outputs[i].path && outputs[i].use == LINES) status = check_kept(&outputs[i], o);
+    for (int i = 0; status == LS_OK && o->resume && i < OUTPUTS; i++) {
+        if (outputs[i].path && outputs[i].use == LINES) status = check_kept(&outputs[i]);
     }
     return status;
 }

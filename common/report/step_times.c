@@ -1,12 +1,19 @@
 #include "common/report/step_times.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/statistics.h"
 
 enum { ROOM_FIRST = 1 << 12 };
+
+ls_time_how ls_step_times_choose(const ls_parallel *p, const ls_train_options *options, bool each) {
+    if (each || !ls_device_runs_behind(p->devices[0])) return LS_TIME_STEPS;
+    if (strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") == 0) return LS_TIME_NONE;
+    return options->metrics || options->dump_losses ? LS_TIME_STEPS : LS_TIME_BLOCKS;
+}
 
 void ls_step_times_open(ls_step_times *times, ls_parallel *parallel, ls_time_how how, int64_t steps) {
     *times = (ls_step_times){.how = how, .parallel = parallel, .steps = steps};

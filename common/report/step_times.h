@@ -43,6 +43,9 @@ typedef struct ls_step_times {
     int64_t block_steps;
 } ls_step_times;
 
+/* What the devices and the options allow. `each`: steps are to be waited for in any case (a run that keeps what it has done). */
+ls_time_how ls_step_times_choose(const ls_parallel *parallel, const ls_train_options *options, bool each);
+
 /* `steps`: that are going to be taken; 0: not known. */
 void ls_step_times_open(ls_step_times *times, ls_parallel *parallel, ls_time_how how, int64_t steps);
 

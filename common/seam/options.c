@@ -187,7 +187,8 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .agreement = LS_ALL_OR_NONE, .help = "continue from this checkpoint, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "resume-if-present", .to.text = &o->resume_if_present, .argument = "FILE",
          .agreement = LS_ALL_OR_NONE,
-         .help = "the same, but start anew where there is no such file yet: for launchers that start a job again"},
+         .help = "the same, but start anew where there is no such file yet, for jobs that are started again: --metrics and "
+                 "--dump-losses go on, too; a damaged file is refused"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .agreement = LS_MAY_DIFFER, .help = "write the trained weights alone, as PyTorch's state dict in safetensors"},
         {.kind = LS_OPTION_FLAG, .name = "save-module-prefix", .to.flag = &o->save_module_prefix, .agreement = LS_MAY_DIFFER,

@@ -131,6 +131,13 @@ ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)
 
 int64_t ls_step_graph_launches(const ls_parallel *p) { return p->graph->launches; }
 
+void ls_step_graph_note_idle(const ls_parallel *p) {
+    if (!p->graph || p->rank > 0 || ls_step_graph_launches(p) > 0) return;
+    ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
+            "this run had no more",
+            LS_GRAPH_WARMUP_STEPS);
+}
+
 void ls_step_graph_destroy(ls_parallel *p) {
     struct ls_step_graph *graph = p->graph;
     if (!graph) return;

@@ -25,6 +25,9 @@ ls_status ls_step_graph_run(ls_parallel *p, ls_status (*enqueue)(ls_parallel *p)
 /* Launches so far. */
 int64_t ls_step_graph_launches(const ls_parallel *p);
 
+/* For rank 0, at the end: says if there were none. Without a graph a no-op. */
+void ls_step_graph_note_idle(const ls_parallel *p);
+
 /* The devices must be idle. Without a graph a no-op. */
 void ls_step_graph_destroy(ls_parallel *p);
 

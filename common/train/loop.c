@@ -29,6 +29,7 @@
 #include "common/seam/step_graph.h"
 #include "common/train/feed.h"
 #include "common/train/generate.h"
+#include "common/train/kept.h"
 
 struct run {
     ls_parallel *parallel;
@@ -46,7 +47,8 @@ struct run {
     int64_t clocked_from; /* the step before which the phases' clocks began */
     ls_deferred deferred; /* losses, times and memory, as the host sees them from time to time */
     struct ls_checkpointed checkpointed;
-    bool unsaved; /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
+    ls_kept *kept; /* NULL: ranks that part end */
+    bool unsaved;  /* rank 0 could not write a checkpoint, which all ranks know, and all else is well */
     ls_recording recording;
     ls_train_result *result;
 };
@@ -84,6 +86,7 @@ static ls_status next_batch(struct run *run, const ls_batch **batch) {
     *batch = NULL;
     ls_phase_enter(p->clocks, LS_PHASE_LOADER);
     ls_status status = done ? LS_OK : ls_feed_next(&run->feed, p, batch);
+    if (status != LS_OK && run->kept) run->kept->by_itself = true;
     if (status != LS_OK || !run->join) return status;
     ls_phase_enter(p->clocks, LS_PHASE_ALL_REDUCE); /* waiting for other ranks is not waiting for the loader */
     run->joined = *batch ? **batch : (ls_batch){0};
@@ -122,12 +125,17 @@ static ls_status read_deferred(struct run *run) {
 
 /* --- checkpoints ------------------------------------------------------------------------------------------------- */
 
-static ls_status write_checkpoint(struct run *run) {
+static struct ls_position position_of(const struct run *run) {
     struct ls_position position = {.step = (int64_t)run->parallel->step,
                                    .epoch = run->epoch,
                                    .epoch_steps = run->epoch_steps,
                                    .last_loss = run->deferred.last_loss};
     if (run->epoch_steps > 0) ls_deferred_epoch_losses(&run->deferred, &position.loss_sum, &position.losses);
+    return position;
+}
+
+static ls_status write_checkpoint(struct run *run) {
+    const struct ls_position position = position_of(run);
     return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
 }
 
@@ -168,17 +176,20 @@ static bool is_finished(const struct run *run) {
     return o->steps > 0 ? (int64_t)run->parallel->step >= o->steps : run->epoch >= o->epochs;
 }
 
+/* From what an earlier run of this process has kept. */
+static bool goes_on(const struct run *run) { return run->kept && run->kept->fd >= 0; }
+
 /* The run ends where one without a break would: after so many steps, or so many epochs, from its beginning. */
 static ls_status resume(struct run *run) {
     ls_parallel *p = run->parallel;
     const ls_train_options *o = run->options;
     int64_t steps_per_epoch = run->checkpointed.steps_per_epoch;
-    const char *path;
-    ls_status status = ls_checkpoint_find(&run->checkpointed, &path);
-    if (status != LS_OK || !path) return status;
+    const char *path = NULL;
     struct ls_position *at = &run->resumed;
-    status = ls_checkpoint_load(&run->checkpointed, path, at);
-    if (status != LS_OK) return status;
+    ls_status status = goes_on(run) ? ls_checkpoint_load_kept(&run->checkpointed, run->kept->fd, at)
+                                    : ls_checkpoint_find(&run->checkpointed, &path);
+    if (status == LS_OK && path) status = ls_checkpoint_load(&run->checkpointed, path, at);
+    if (status != LS_OK || at->step == 0) return status;
     p->step = (uint64_t)at->step;
     run->clocked_from = at->step;
     run->epoch = p->epoch = at->epoch;
@@ -187,7 +198,7 @@ static ls_status resume(struct run *run) {
         int64_t epochs_left = o->epochs > at->epoch ? o->epochs - at->epoch : 0;
         run->total_steps = at->step - at->epoch_steps + epochs_left * steps_per_epoch;
     }
-    if (is_finished(run) && p->rank == 0) {
+    if (path && is_finished(run) && p->rank == 0) {
         ls_note("nothing is left to train: %s %lld was reached when %s was written",
                 o->steps > 0 ? "--steps" : "--epochs", (long long)(o->steps > 0 ? o->steps : o->epochs), path);
     }
@@ -210,7 +221,8 @@ static ls_status train_epoch(struct run *run) {
         status = ls_recording_begin_step(&run->recording, !run->join);
         if (status != LS_OK) break;
         ls_step_times_begin(&run->times);
-        status = next_batch(run, &batch);
+        status = ls_kept_ask(run->kept);
+        if (status == LS_OK) status = next_batch(run, &batch);
         if (batch) ls_recording_has_batch(&run->recording);
         if (status == LS_OK && batch) status = train_step(run, batch);
         if (status != LS_OK || !batch) break;
@@ -220,6 +232,7 @@ static ls_status train_epoch(struct run *run) {
         p->step++;
         run->epoch_steps++;
         forget_warmup(run);
+        if (status == LS_OK) status = ls_kept_note(run->kept, p);
         if (status == LS_OK && ls_deferred_is_due(&run->deferred)) status = read_deferred(run);
         if (status == LS_OK && checkpoint_is_due(run)) status = save_checkpoint(run, false);
         ls_progress_show(&progress, "step", (int64_t)p->step, shown_total(run));
@@ -292,20 +305,6 @@ static void summarise(struct run *run, ls_train_result *result) {
     result->final_loss = run->deferred.last_loss;
 }
 
-static void note_idle_graph(const struct run *run) {
-    const ls_parallel *p = run->parallel;
-    if (!p->graph || p->rank > 0 || ls_step_graph_launches(p) > 0) return;
-    ls_note("--cuda-graph had no effect: steps are launched as a graph after %d others with the same batch size, and "
-            "this run had no more",
-            LS_GRAPH_WARMUP_STEPS);
-}
-
-static ls_time_how choose_times(const ls_parallel *p, const ls_train_options *options) {
-    if (!ls_device_runs_behind(p->devices[0])) return LS_TIME_STEPS;
-    if (strcmp(ls_device_stream_mode(p->devices[0]), "shuffle") == 0) return LS_TIME_NONE;
-    return options->metrics || options->dump_losses ? LS_TIME_STEPS : LS_TIME_BLOCKS;
-}
-
 static void announce(const struct run *run, const ls_dataset *train) {
     const ls_batches *batches = run->feed.batches;
     ls_announce(stdout, &(struct ls_run_announcement){.options = run->options,
@@ -335,7 +334,7 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     result->text = text;
     ls_status recorded = status == LS_OK ? ls_recording_finish(&run->recording, result->median_step_ms) : LS_OK;
     ls_live_view_end(&run->deferred.view, status == LS_OK); /* before the results are printed */
-    if (status == LS_OK) note_idle_graph(run);
+    if (status == LS_OK) ls_step_graph_note_idle(run->parallel);
     ls_recording_tell(&run->recording);
     ls_status written = ls_report_close(run->report, p, status == LS_OK ? result : NULL, run->deferred.rows);
     free(text);
@@ -344,8 +343,8 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     return status != LS_OK ? status : recorded;
 }
 
-ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
-                   const ls_dataset *test, ls_train_result *result) {
+ls_status ls_train_kept(ls_parallel *p, const ls_train_options *options, ls_sharing sharing, const ls_dataset *train,
+                        const ls_dataset *test, ls_train_result *result, ls_kept *kept) {
     bool strided = p->data_size > 1 && sharing.shard == LS_SHARD_STRIDED && !ls_train_is_stream(options);
     *result = (ls_train_result){.accuracy = NAN,
                                 .test_loss = NAN,
@@ -359,6 +358,7 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
                       .test = test,
                       .result = result,
                       .resumed = {.last_loss = NAN},
+                      .kept = kept,
                       .checkpointed = {.parallel = p, .options = options, .sharing = sharing}};
     run.join = sharing.join && p->process; /* DataParallel has no ranks that could run out */
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
@@ -368,18 +368,25 @@ ls_status ls_train(ls_parallel *p, const ls_train_options *options, ls_sharing s
     run.total_steps = run.feed.total_steps;
     run.checkpointed.steps_per_epoch = run.feed.steps_per_epoch;
     if (status == LS_OK) status = resume(&run);
-    ls_step_times_open(&run.times, p, choose_times(p, options), shown_total(&run) - run.resumed.step);
+    ls_step_times_open(&run.times, p, ls_step_times_choose(p, options, kept != NULL),
+                       shown_total(&run) - run.resumed.step);
     run.schedule = ls_train_schedule(options, ls_parallel_replicas(p), shown_total(&run));
     if (status == LS_OK) status = ls_schedule_check(&run.schedule);
-    if (status == LS_OK && p->rank == 0) status = ls_report_open(&run.report, options, p);
+    if (status == LS_OK) status = ls_kept_note(kept, p);
+    if (status == LS_OK && p->rank == 0) {
+        int64_t steps = goes_on(&run) ? LS_REPORT_SAME_RUN : run.resumed.step;
+        status = ls_report_open(&run.report, options, p, steps, run.resumed.last_loss);
+    }
     if (status == LS_OK) {
         status = ls_recording_open(&run.recording, options, p, &run.times, run.resumed.step, run.total_steps);
     }
-    if (status == LS_OK && p->rank == 0) announce(&run, train);
+    if (status == LS_OK && p->rank == 0 && !goes_on(&run)) announce(&run, train);
     if (status == LS_OK) status = ls_deferred_open(&run.deferred, p, options, run.report, shown_total(&run));
     if (status == LS_OK) resume_losses(&run);
-    if (status == LS_OK) status = train_epochs(&run);
+    bool begun = status == LS_OK;
+    if (begun) status = train_epochs(&run);
     status = finish(&run, status, result);
+    if (kept) ls_kept_end(kept, &run.checkpointed, position_of(&run), begun);
     ls_deferred_close(&run.deferred);
     ls_feed_close(&run.feed);
     ls_step_graph_destroy(p);

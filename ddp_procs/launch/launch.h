@@ -1,44 +1,34 @@
-/* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails.
+/* Starts the ranks of a job on this machine, watches them, and ends all of them when one fails; then, if restarts are
+ * allowed, starts all of them again.
  *
- * Each rank is a process of the given program with rank.h's variables in its environment, OMP_NUM_THREADS=1 unless it
- * is set already, LS_JOB (the job's name), and LS_CAUSE_FD, LS_SAID_FD and their inodes (log.h). The launcher hosts the store, on a
- * Unix socket that only processes of this user can use, with a secret that it makes for this job (LS_STORE,
- * LS_JOB_TOKEN). Nobody listens at MASTER_PORT: it is for programs that meet in a way of their own. */
+ * Each rank is a process of the given program with the variables of launch_environment.c, torchrun's among them. The
+ * launcher hosts the store, on a Unix socket that only processes of this user can use, with a secret that it makes for
+ * each start (LS_STORE, LS_JOB_TOKEN). Nobody listens at MASTER_PORT: it is for programs that meet in a way of their own. */
 #ifndef DDP_LAUNCH_LAUNCH_H
 #define DDP_LAUNCH_LAUNCH_H
 
 #include "common/base/status.h"
-
-#define DDP_LAUNCH_GRACE_S 10.0
-
-typedef struct ddp_launch_options {
-    int nproc;           /* ranks, 1 to LS_COMM_MAX_RANKS */
-    const char *program; /* a path, or a name looked for in PATH; NULL: this program again */
-    char *const *argv;   /* its arguments from argv[0] on, ended by NULL */
-    const char
-        *last_argument; /* appended to argv, in front of a closing "--", or NULL: "--spawn=0" keeps a program that
-                                  starts itself from doing it again */
-    int master_port;    /* MASTER_PORT of the ranks; 0: one that is free */
-    double grace_s;     /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
-    double timeout_s;   /* the whole job's deadline; 0: none */
-} ddp_launch_options;
+#include "ddp_procs/launch/launch_options.h"
 
 /* Runs the job to its end. Returns
  *     LS_OK           every rank exited with 0 (in whatever order)
  *     LS_ERR_USAGE    nproc out of range, another launcher has started several of this process, or a rank exited with
  *                     status 2: the command line is wrong
- *     LS_ERR_IO       the program cannot be found or run
+ *     LS_ERR_IO       the program cannot be found or run, or what ranks print could not be written
  *     LS_ERR_PEER     ranks failed, all of them with exit status 3 (each blames another)
  *     LS_ERR_TIMEOUT  the job's deadline passed
  *     LS_ERR_SYSTEM   a rank failed, a signal ended the job, or a system call failed
- * after one line that names the rank that failed first, its process and its first error message. Whatever it returns,
+ * after the lines of launch_report.h, and a warning at each restart. It says how the last attempt ended. Whatever it returns,
  * no process of the ranks' group is left, neither a rank nor what ranks have started, also if the launcher itself is
  * killed. (A process that founds a process group or a session of its own, as daemons do, has left the group.)
+ *
+ * A job with `elastic` goes on without a rank that fails, as long as enough are left; restarts then start that rank again
+ * (launch_policy.c). It is LS_OK as soon as one rank has exited with 0: ranks that part wait for each other before.
  *
  * The ranks' group is not the launcher's: the terminal's signals go to the launcher, and ranks cannot read from the
  * terminal. SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup) and SIGQUIT are passed on to the ranks while
  * it runs; with SIGTSTP (Ctrl-Z) ranks and launcher stop, and go on together. Call it from the main thread, while the
- * process has no other threads: signals must reach it, and the ranks end with the thread that started them. */
+ * process has no other threads that take signals: signals must reach it, and the ranks end with the thread that started them. */
 ls_status ddp_launch(const ddp_launch_options *options);
 
 #endif

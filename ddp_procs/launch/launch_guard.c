@@ -35,13 +35,15 @@ static _Noreturn void watch_over(int fd) {
     _exit(0);
 }
 
-/* Whether it is in its session: what is started before that could be left behind by a kill of the launcher's group. */
-static bool is_ready(const ddp_guard *guard) {
+/* LS_OK when it is in its session: what is started before that could be left behind by a kill of the launcher's group. */
+static ls_status await_ready(const ddp_guard *guard) {
     struct pollfd wait = {guard->fd, POLLIN, 0};
     char byte;
     int answers;
     while ((answers = poll(&wait, 1, READY_MS)) < 0 && errno == EINTR) continue;
-    return answers == 1 && recv(guard->fd, &byte, 1, 0) == 1;
+    if (answers == 1 && recv(guard->fd, &byte, 1, 0) == 1) return LS_OK;
+    if (answers == 1) return ls_fail(LS_ERR_SYSTEM, "the launcher's guard was killed before it was ready");
+    return ls_fail(LS_ERR_TIMEOUT, "the launcher's guard was not ready after %d s", READY_MS / 1000);
 }
 
 ls_status ddp_guard_start(ddp_guard *guard) {
@@ -57,11 +59,10 @@ ls_status ddp_guard_start(ddp_guard *guard) {
     int failure = errno;
     close(ends[1]);
     guard->fd = ends[0];
-    if (guard->pid > 0 && is_ready(guard)) return LS_OK;
     ls_status status = guard->pid > 0
-                           ? ls_fail(LS_ERR_TIMEOUT, "the launcher's guard was not ready after %d s", READY_MS / 1000)
+                           ? await_ready(guard)
                            : ls_fail(LS_ERR_SYSTEM, "cannot start the launcher's guard: %s", strerror(failure));
-    ddp_guard_stop(guard);
+    if (status != LS_OK) ddp_guard_stop(guard);
     return status;
 }
 

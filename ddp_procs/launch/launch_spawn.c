@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "ddp_procs/launch/launch_environment.h"
 
 /* --- the program ------------------------------------------------------------------------------------------------------ */
 
@@ -61,63 +62,6 @@ ls_status ddp_find_program(char path[PATH_MAX], const char *name) {
     return ls_fail(LS_ERR_IO, "cannot run '%s': %s", name, strerror(failure));
 }
 
-/* --- the environment -------------------------------------------------------------------------------------------------- */
-
-enum { OWN_COUNT = 14, OWN_CAPACITY = LS_JOB_CAPACITY + 8 };
-
-typedef struct environment {
-    char own[OWN_COUNT][OWN_CAPACITY]; /* NAME=value */
-    char **all;                        /* for exec: the inherited ones that `own` does not replace, then own; owned */
-} environment;
-
-static bool is_replaced(const environment *e, int own_count, const char *inherited) {
-    for (int i = 0; i < own_count; i++) {
-        size_t name_length = strcspn(e->own[i], "=") + 1;
-        if (strncmp(e->own[i], inherited, name_length) == 0) return true;
-    }
-    return false;
-}
-
-/* Which file it is, so that a rank can tell it from another of that number; 0: none. */
-static unsigned long long inode_of(int fd) {
-    struct stat info;
-    return fstat(fd, &info) == 0 ? (unsigned long long)info.st_ino : 0;
-}
-
-static bool make_environment(environment *e, const ddp_spawn_plan *plan, int rank, int cause_fd) {
-    const struct {
-        const char *name;
-        int value;
-    } numbers[] = {{"RANK", rank},
-                   {"LOCAL_RANK", rank},
-                   {"WORLD_SIZE", plan->nproc},
-                   {"LOCAL_WORLD_SIZE", plan->nproc},
-                   {"MASTER_PORT", plan->master_port},
-                   {"LS_CAUSE_FD", cause_fd},
-                   {"LS_SAID_FD", plan->said_fd},
-                   {"OMP_NUM_THREADS", 1}}; /* last: left out where the user has chosen */
-    int own_count = 0;
-    snprintf(e->own[own_count++], OWN_CAPACITY, "MASTER_ADDR=127.0.0.1");
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_STORE=%s", plan->store);
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_JOB=%s", plan->job);
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_JOB_TOKEN=%s", plan->token);
-    int number_count = (int)(sizeof numbers / sizeof numbers[0]) - (getenv("OMP_NUM_THREADS") ? 1 : 0);
-    for (int i = 0; i < number_count; i++)
-        snprintf(e->own[own_count++], OWN_CAPACITY, "%s=%d", numbers[i].name, numbers[i].value);
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_CAUSE_INODE=%llu", inode_of(cause_fd));
-    snprintf(e->own[own_count++], OWN_CAPACITY, "LS_SAID_INODE=%llu", inode_of(plan->said_fd));
-
-    size_t inherited = 0, count = 0;
-    while (environ[inherited]) inherited++;
-    e->all = malloc((inherited + OWN_COUNT + 1) * sizeof *e->all);
-    if (!e->all) return false;
-    for (size_t i = 0; i < inherited; i++)
-        if (!is_replaced(e, own_count, environ[i])) e->all[count++] = environ[i];
-    for (int i = 0; i < own_count; i++) e->all[count++] = e->own[i];
-    e->all[count] = NULL;
-    return true;
-}
-
 /* --- fork and exec ---------------------------------------------------------------------------------------------------- */
 
 typedef struct pipes {
@@ -151,26 +95,28 @@ static int join_group(const ddp_spawn_plan *plan) {
 }
 
 /* In the child: async-signal-safe calls only. Returns only if exec failed. */
-static int become_rank(const ddp_spawn_plan *plan, const environment *e, const pipes *p, pid_t launcher) {
+static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, char **environment, pid_t launcher) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return errno;
     if (getppid() != launcher) _exit(1); /* it died before the line above took effect */
     int failure = join_group(plan);
     if (failure) return failure;
-    if (fcntl(p->cause[1], F_SETFD, 0) < 0) return errno;
+    if (fcntl(files->cause, F_SETFD, 0) < 0) return errno;
     if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
+    if (files->out >= 0 && dup2(files->out, STDOUT_FILENO) < 0) return errno;
+    if (files->err >= 0 && dup2(files->err, STDERR_FILENO) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
     /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it
      * passes them on to. */
     if (signal(SIGINT, SIG_DFL) == SIG_ERR || signal(SIGQUIT, SIG_DFL) == SIG_ERR) return errno;
-    execve(plan->program, plan->argv, e->all);
+    execve(plan->program, plan->argv, environment);
     return errno;
 }
 
-static pid_t fork_rank(const ddp_spawn_plan *plan, const environment *e, const pipes *p) {
+static pid_t fork_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, char **environment, int failure_fd) {
     pid_t launcher = getpid(), pid = fork();
     if (pid != 0) return pid;
-    int failure = become_rank(plan, e, p, launcher);
-    ssize_t written = write(p->failure[1], &failure, sizeof failure);
+    int failure = become_rank(plan, files, environment, launcher);
+    ssize_t written = write(failure_fd, &failure, sizeof failure);
     _exit(written == sizeof failure ? 127 : 126);
 }
 
@@ -185,19 +131,20 @@ static int read_exec_failure(pipes *p) {
     return got == sizeof failure ? failure : 0;
 }
 
-ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int rank) {
+ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int rank, ddp_rank_files *files) {
     *pid = *cause_fd = -1;
     pipes p;
-    environment e;
     ls_status status = open_pipes(&p, rank);
     if (status != LS_OK) return status;
-    if (!make_environment(&e, plan, rank, p.cause[1])) {
+    files->cause = p.cause[1];
+    char **environment = ddp_environment_make(plan, rank, files);
+    if (!environment) {
         close_pipes(&p);
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
     }
-    pid_t child = fork_rank(plan, &e, &p);
+    pid_t child = fork_rank(plan, files, environment, p.failure[1]);
     int failure = child < 0 ? errno : read_exec_failure(&p);
-    free(e.all);
+    free(environment);
     if (failure == 0) {
         *pid = child;
         if (plan->group == 0) plan->group = child;

@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store.h"
 
+#include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +21,13 @@
 #include "ddp_procs/launch/store_protocol.h"
 
 #define SERVER_LINGER_S 1.0
+#define MEETING_GRACE_S 5.0 /* the server's patience ends before the client's */
 
 struct ddp_store {
     ddp_store_door door;
     int fd; /* -1: connects at the next operation */
     double timeout_s;
+    bool is_member;           /* it has met */
     ddp_store_server *server; /* where this handle serves the store too */
 };
 
@@ -101,6 +105,9 @@ static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_resu
         return ls_fail(LS_ERR_INVALID,
                        "store at %s: cannot add to key '%s': it holds no whole number, or the sum is too large",
                        store->door.place, x->key);
+    if (result == DDP_RESULT_TOO_FEW)
+        return ls_fail(LS_ERR_TIMEOUT, "too few ranks met at the store at %s within %g s", store->door.place,
+                       store->timeout_s - MEETING_GRACE_S);
     if (result == DDP_RESULT_FULL)
         return ls_fail(LS_ERR_NO_MEMORY,
                        "the store at %s is full, key '%s' has no room: it takes %d keys, and %zu bytes",
@@ -242,14 +249,78 @@ ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists) {
     return status;
 }
 
+#define MEETING_KEY "meeting" /* each request has one */
+
+static ls_status read_meeting(const ddp_store *store, const unsigned char *reply, size_t nbytes, ddp_meeting *m) {
+    enum { EACH = 8 + DDP_SAID_NBYTES };
+    *m = (ddp_meeting){0};
+    if (nbytes < 8 || (nbytes - 8) % EACH != 0 || (nbytes - 8) / EACH > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_INVALID, "the store at %s answers MEET with %zu bytes", store->door.place, nbytes);
+    m->number = ddp_i64_read(reply);
+    for (const unsigned char *at = reply + 8; at < reply + nbytes; at += EACH, m->count++) {
+        m->rank[m->count] = (int)ddp_i64_read(at);
+        memcpy(m->said[m->count], at + 8, DDP_SAID_NBYTES);
+    }
+    return LS_OK;
+}
+
+ls_status ddp_store_meet(ddp_store *store, int least, const void *said, size_t nbytes, ddp_meeting *meeting) {
+    unsigned char value[DDP_MEET_NBYTES] = {0}, reply[DDP_MEETING_NBYTES];
+    ddp_i64_write(value, least);
+    ddp_i64_write(value + 8, (int64_t)(store->timeout_s * 1e3));
+    memcpy(value + DDP_MEET_SAID_AT, said, nbytes);
+    exchange x = {.operation = DDP_OP_MEET,
+                  .key = MEETING_KEY,
+                  .given = {value, sizeof value},
+                  .value = reply,
+                  .capacity = sizeof reply};
+    store->timeout_s += MEETING_GRACE_S;
+    ls_status status = perform(store, &x);
+    store->timeout_s -= MEETING_GRACE_S;
+    store->is_member = store->is_member || status == LS_OK;
+    return status == LS_OK ? read_meeting(store, reply, x.nbytes, meeting) : status;
+}
+
+ls_status ddp_store_is_due(ddp_store *store, bool *due) {
+    int64_t number = 0;
+    exchange x = {.operation = DDP_OP_IS_DUE, .key = MEETING_KEY};
+    ls_status status = perform_number(store, &x, &number);
+    *due = number == 1;
+    return status;
+}
+
 static ls_status bootstrap_set(void *context, const char *key, const void *value, size_t nbytes) {
     return ddp_store_set(context, key, value, nbytes);
 }
 
+/* A member of a meeting waits for the key only as long as nobody has to meet anew. */
+static ls_status await_key(ddp_store *store, const char *key) {
+    double until_us = deadline_us(store);
+    for (double pause_ms = 1; ls_now_us() < until_us; pause_ms = fmin(2 * pause_ms, 20)) {
+        bool exists = false, due = false;
+        ls_status status = ddp_store_check(store, key, &exists);
+        if (status == LS_OK && !exists) status = ddp_store_is_due(store, &due);
+        if (status != LS_OK || exists) return status;
+        if (due) return ls_fail(LS_ERR_PEER, "key '%s' will not come: the ranks meet anew", key);
+        poll(NULL, 0, (int)pause_ms);
+    }
+    return LS_OK; /* it is late: the operation says so */
+}
+
+static bool bootstrap_is_over(void *context) {
+    ddp_store *store = context;
+    bool due = false;
+    return store->is_member && ddp_store_is_due(store, &due) == LS_OK && due;
+}
+
 static ls_status bootstrap_get(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    ddp_store *store = context;
+    ls_status status = store->is_member ? await_key(store, key) : LS_OK;
+    *nbytes = 0;
+    if (status != LS_OK) return status;
     return ddp_store_get(context, key, value, capacity, nbytes);
 }
 
 ls_bootstrap ddp_store_bootstrap(ddp_store *store) {
-    return (ls_bootstrap){.context = store, .set = bootstrap_set, .get = bootstrap_get};
+    return (ls_bootstrap){.context = store, .set = bootstrap_set, .get = bootstrap_get, .is_over = bootstrap_is_over};
 }

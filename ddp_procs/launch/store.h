@@ -61,6 +61,9 @@ int ddp_store_server_port(const ddp_store_server *server);
 /* Whether a client of that rank has been admitted since the server began. Safe in any thread. */
 bool ddp_store_server_has_joined(const ddp_store_server *server, int rank);
 
+/* Whether a meeting has been held (ddp_store_meet). Safe in any thread. */
+bool ddp_store_server_has_met(const ddp_store_server *server);
+
 /* How long a client may stay in the middle of a request, or leave a reply unread, before it is dropped. Default 10
  * s. For tests, which would wait for that long. */
 void ddp_store_server_set_patience(ddp_store_server *server, double patience_s);
@@ -106,6 +109,25 @@ ls_status ddp_store_add(ddp_store *store, const char *key, int64_t amount, int64
 
 /* Whether the key exists now. */
 ls_status ddp_store_check(ddp_store *store, const char *key, bool *exists);
+
+/* Who came to a meeting, by rank, and what each said. */
+enum { DDP_SAID_NBYTES = 64 };
+typedef struct ddp_meeting {
+    int64_t number; /* 1, 2, ...: of this store */
+    int count;
+    int rank[LS_COMM_MAX_RANKS];
+    unsigned char said[LS_COMM_MAX_RANKS][DDP_SAID_NBYTES];
+} ddp_meeting;
+
+/* Meets all other members, who are those that have met before and still live, and whoever else comes; at least `least`.
+ * All get the same list. A client is a member from its first meeting on, until its connection ends. Members that do not
+ * come within the timeout of another member are left out, and their connections closed: a later operation of
+ * theirs connects anew, as no member. LS_ERR_TIMEOUT: fewer than `least` came, or this is no member and the members did not
+ * come. */
+ls_status ddp_store_meet(ddp_store *store, int least, const void *said, size_t nbytes, ddp_meeting *meeting);
+
+/* Whether the members have a reason to meet: one of them has gone, or somebody waits. */
+ls_status ddp_store_is_due(ddp_store *store, bool *due);
 
 /* The view that process groups use to find each other. Valid while `store` is. */
 ls_bootstrap ddp_store_bootstrap(ddp_store *store);

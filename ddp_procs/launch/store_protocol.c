@@ -95,7 +95,7 @@ void ddp_reply_header_write(unsigned char bytes[DDP_REPLY_HEADER_NBYTES], const 
 
 bool ddp_reply_header_read(ddp_reply_header *header, const unsigned char bytes[DDP_REPLY_HEADER_NBYTES]) {
     uint64_t nbytes = read_number(bytes + 8, 8);
-    if (read_number(bytes, 4) != reply_magic || bytes[4] > DDP_RESULT_RANK_TAKEN) return false;
+    if (read_number(bytes, 4) != reply_magic || bytes[4] > DDP_RESULT_TOO_FEW) return false;
     if (read_number(bytes + 5, 3) != 0 || nbytes > DDP_STORE_VALUE_MAX) return false;
     *header = (ddp_reply_header){(ddp_store_result)bytes[4], nbytes};
     return true;

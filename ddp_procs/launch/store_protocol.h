@@ -21,7 +21,10 @@ enum {
     DDP_CLIENT_NBYTES = 32,
     DDP_HELLO_NBYTES = 16 + DDP_CLIENT_NBYTES + LS_JOB_CAPACITY + DDP_TOKEN_CAPACITY,
     DDP_REQUEST_HEADER_NBYTES = 32,
-    DDP_REPLY_HEADER_NBYTES = 16
+    DDP_REPLY_HEADER_NBYTES = 16,
+    DDP_MEET_SAID_AT = 16,
+    DDP_MEET_NBYTES = DDP_MEET_SAID_AT + DDP_SAID_NBYTES,
+    DDP_MEETING_NBYTES = 8 + LS_COMM_MAX_RANKS * (8 + DDP_SAID_NBYTES) /* of the longest reply */
 };
 
 /* X(name, number on the wire, bytes of the request's value); DDP_ANY: 0 to DDP_STORE_VALUE_MAX. Requests with other
@@ -31,7 +34,11 @@ enum {
     X(SET, 2, DDP_ANY)                                                                                                 \
     X(GET, 3, 0)   /* the reply comes when the key exists */                                                           \
     X(ADD, 4, 8)   /* the amount, i64; reply: the sum, i64 */                                                          \
-    X(CHECK, 7, 0) /* reply: 1 or 0, i64 */
+    X(CHECK, 7, 0) /* reply: 1 or 0, i64 */                                                                            \
+    X(MEET, 10,                                                                                                        \
+      DDP_MEET_NBYTES) /* at least so many, i64; patience in ms, i64; what the client says; the reply comes  \
+                                  * with the meeting: its number, i64, then of each who came rank, i64, and what it said */         \
+    X(IS_DUE, 11, 0)   /* reply: whether the members have a reason to meet, 1 or 0, i64 */
 
 #define DDP_STORE_ENUM(name, number, nbytes) DDP_OP_##name = (number),
 typedef enum ddp_store_operation { DDP_STORE_OPERATIONS(DDP_STORE_ENUM) } ddp_store_operation;
@@ -42,6 +49,7 @@ typedef enum ddp_store_result {
     DDP_RESULT_NOT_A_NUMBER = 1, /* ADD to a key that holds none, or over the end of int64 */
     DDP_RESULT_NO_MEMORY = 2,
     DDP_RESULT_FULL = 3,
+    DDP_RESULT_TOO_FEW = 8, /* to MEET */
     /* to a hello that is refused; the connection is closed behind it */
     DDP_RESULT_OTHER_TOKEN = 4,
     DDP_RESULT_OTHER_JOB = 5,  /* value: the server's */

@@ -24,6 +24,7 @@
 #include "common/base/log.h"
 #include "ddp_procs/launch/store.h"
 #include "ddp_procs/launch/store_listen.h"
+#include "ddp_procs/launch/store_meeting.h"
 #include "ddp_procs/launch/store_pass.h"
 #include "ddp_procs/launch/store_session.h"
 
@@ -88,11 +89,26 @@ static void accept_client(ddp_store_server *server) {
 }
 
 static int poll_timeout_ms(const ddp_store_server *server) {
-    double until_us = server->stop_at_us, now_us = ls_now_us();
+    double until_us = fmin(server->stop_at_us, ddp_meeting_until_us(server->sessions, server->session_count)),
+           now_us = ls_now_us();
     if (server->accept_again_us > now_us) until_us = fmin(until_us, server->accept_again_us);
     for (int i = 0; i < server->session_count; i++) until_us = fmin(until_us, server->sessions[i]->deadline_us);
     if (isinf(until_us)) return -1;
     return (int)fmin(fmax(ceil((until_us - now_us) / 1e3), 0), 60e3);
+}
+
+static void serve_meeting(ddp_store_server *server) {
+    unsigned char list[DDP_MEETING_NBYTES];
+    size_t nbytes = 0;
+    double now_us = ls_now_us();
+    ddp_verdict_of_meeting verdict =
+        ddp_meeting_judge(&server->service, server->sessions, server->session_count, now_us, list, &nbytes);
+    for (int i = server->session_count - 1; i >= 0 && verdict != DDP_MEETING_WAITS; i--) {
+        ddp_session *c = server->sessions[i];
+        bool held = verdict == DDP_MEETING_IS_HELD;
+        if (c->phase != DDP_MEETING || (!held && now_us < c->patient_until_us)) continue;
+        if (!ddp_session_end_meeting(&server->service, c, held, (ddp_bytes){list, nbytes})) drop(server, i);
+    }
 }
 
 static void serve_once(ddp_store_server *server) {
@@ -100,6 +116,7 @@ static void serve_once(ddp_store_server *server) {
                                    [DDP_READING_HEADER] = POLLIN,
                                    [DDP_READING_BODY] = POLLIN,
                                    [DDP_WAITING] = POLLIN | POLLRDHUP,
+                                   [DDP_MEETING] = POLLIN | POLLRDHUP,
                                    [DDP_WRITING] = POLLOUT};
     struct pollfd fds[2 + SESSIONS_MAX];
     int count = server->session_count;
@@ -118,6 +135,7 @@ static void serve_once(ddp_store_server *server) {
     }
     for (int i = server->session_count - 1; i >= 0; i--)
         if (!ddp_session_serve_waiting(&server->service, server->sessions[i])) drop(server, i);
+    serve_meeting(server);
     if (fds[1].revents) accept_client(server);
 }
 
@@ -195,6 +213,8 @@ int ddp_store_server_port(const ddp_store_server *server) { return server->liste
 bool ddp_store_server_has_joined(const ddp_store_server *server, int rank) {
     return server->service.admission.has_joined[rank];
 }
+
+bool ddp_store_server_has_met(const ddp_store_server *server) { return server->service.meetings.held > 0; }
 
 static void wake(ddp_store_server *server) {
     uint64_t one = 1;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "ddp_procs/launch/store_meeting.h"
 
 ddp_session *ddp_session_open(int fd, double deadline_us) {
     ddp_session *c = calloc(1, sizeof *c);
@@ -24,6 +25,7 @@ ddp_session *ddp_session_open(int fd, double deadline_us) {
 }
 
 void ddp_session_close(ddp_service *service, ddp_session *c) {
+    ddp_meeting_leave(service, c);
     if (c->admitted) {
         service->admitted_count--;
         ddp_admission_leave(&service->admission, c->rank);
@@ -77,6 +79,8 @@ static bool execute(ddp_service *service, ddp_session *c) {
         c->deadline_us = INFINITY;
         return true;
     case DDP_OP_CHECK: return start_number_reply(c, DDP_RESULT_OK, ddp_store_table_find(table, c->key) != NULL);
+    case DDP_OP_MEET: return ddp_meeting_enter(service, c);
+    case DDP_OP_IS_DUE: return start_number_reply(c, DDP_RESULT_OK, ddp_meeting_is_due(service));
     }
     return false;
 }
@@ -166,7 +170,8 @@ static bool write_reply(ddp_session *c) {
 
 bool ddp_session_advance(ddp_service *service, ddp_session *c) {
     bool alive = true;
-    if (c->phase == DDP_WAITING) return false; /* its socket has something to say: it left, or talks out of turn */
+    if (c->phase == DDP_WAITING || c->phase == DDP_MEETING)
+        return false; /* its socket has something to say: it left, or talks out of turn */
     if (c->phase == DDP_GREETING)
         alive = read_hello(service, c);
     else if (c->phase == DDP_READING_HEADER)
@@ -183,4 +188,11 @@ bool ddp_session_serve_waiting(ddp_service *service, ddp_session *c) {
     if (!found) return true;
     c->deadline_us = ls_now_us() + service->patience_us;
     return start_reply(c, DDP_RESULT_OK, *found) && write_reply(c);
+}
+
+bool ddp_session_end_meeting(ddp_service *service, ddp_session *c, bool held, ddp_bytes list) {
+    ddp_meeting_end(service, c, held);
+    c->phase = DDP_WRITING;
+    c->deadline_us = ls_now_us() + service->patience_us;
+    return start_reply(c, held ? DDP_RESULT_OK : DDP_RESULT_TOO_FEW, list) && write_reply(c);
 }

@@ -69,32 +69,47 @@ __global__ void begin_search(Search *search, size_t k) {
     search->equal = (unsigned)k;
 }
 
+/* Of each value's GROUPS threads, which follow one another, the sum; thread v gets that of value v. Every thread calls. */
+constexpr unsigned GROUPS = THREADS / VALUES;
+
+__device__ unsigned sum_of_value(unsigned mine) {
+    __shared__ unsigned sums[THREADS];
+    unsigned sum = 0;
+    sums[threadIdx.x] = mine;
+    __syncthreads();
+    if (threadIdx.x < VALUES) {
+        for (unsigned g = 0; g < GROUPS; g++) sum += sums[threadIdx.x * GROUPS + g];
+    }
+    return sum;
+}
+
 __global__ void count_values(Search *search, const float *x, size_t count, size_t size, unsigned shift) {
+    __shared__ unsigned of_threads[VALUES][THREADS];
     unsigned counts[VALUES] = {}, known = shift == HIGHEST ? 0 : ~0u << (shift + DIGIT_BITS), border = search->key;
     Part part(count, size);
     for (size_t i = part.begin + threadIdx.x; i < part.end; i += THREADS) {
         unsigned key = key_of(x[i]), value = key >> shift & (VALUES - 1);
         for (unsigned v = 0; v < VALUES; v++) counts[v] += (key & known) == border && value == v;
     }
-    for (unsigned v = 0; v < VALUES; v++) {
-        unsigned sum = block_sum(counts[v]);
-        if (threadIdx.x == 0) search->counts[blockIdx.x][v] = sum;
-    }
+    for (unsigned v = 0; v < VALUES; v++) of_threads[v][threadIdx.x] = counts[v];
+    __syncthreads();
+    unsigned sum = 0;
+    for (unsigned t = threadIdx.x % GROUPS; t < THREADS; t += GROUPS) sum += of_threads[threadIdx.x / GROUPS][t];
+    sum = sum_of_value(sum);
+    if (threadIdx.x < VALUES) search->counts[blockIdx.x][threadIdx.x] = sum;
 }
 
 /* One block. */
 __global__ void choose_value(Search *search, unsigned parts, unsigned shift) {
-    unsigned equal = search->equal, value = VALUES, found = 0;
-    bool done = false;
-    while (!done) {
-        unsigned sum = 0;
-        value--;
-        for (unsigned p = threadIdx.x; p < parts; p += THREADS) sum += search->counts[p][value];
-        found = block_sum(sum);
-        done = found >= equal || value == 0;
-        if (!done) equal -= found;
-    }
+    __shared__ unsigned found[VALUES];
+    unsigned sum = 0;
+    for (unsigned p = threadIdx.x % GROUPS; p < parts; p += GROUPS) sum += search->counts[p][threadIdx.x / GROUPS];
+    sum = sum_of_value(sum);
+    if (threadIdx.x < VALUES) found[threadIdx.x] = sum;
+    __syncthreads();
     if (threadIdx.x > 0) return;
+    unsigned equal = search->equal, value = VALUES - 1;
+    while (value > 0 && found[value] < equal) equal -= found[value--];
     search->key |= value << shift;
     search->equal = equal;
 }

@@ -3,7 +3,8 @@
 # drawn anew each time.
 # usage: labs/15-failures/record.sh PROGRAMS OUT      PROGRAMS: the folder with ddprun and ddp_train. Some fifteen seconds
 #        labs/15-failures/record.sh PROGRAMS OUT WORD prints the recording of that failure, made before or now
-# OUT/1.txt to 6.txt: what the ranks and the launcher wrote to stderr, and the exit status. OUT/key: "NUMBER: WORD RANK",
+# OUT/1.txt to 6.txt: the errors that the ranks and the launcher wrote to stderr, and the exit status; not the table of flight
+# records, which would name the rank. OUT/key: "NUMBER: WORD RANK",
 # what it was, and whose.
 # Every rank's own words are wanted. So ranks do not get LS_SAID_FD, by which the ranks of a launcher say the same words
 # only once.
@@ -100,7 +101,7 @@ for scene in $(printf '%s\n' killed stopped slow memory mismatch port | shuf); d
     [ $scene = mismatch ] && victim=$((1 + $(draw $((ranks - 1)))))
     [ $scene = port ] && victim=0
     record_$scene 2>/dev/null
-    cp "$work/$scene/err" "$out/$number.txt" || exit 1
+    grep -E ': error: |^exit status ' "$work/$scene/err" >"$out/$number.txt" || exit 1
     echo "$number: $scene $victim" >>"$work/key"
 done
 mv "$work/key" "$out/key"

@@ -32,7 +32,7 @@ done
 
 # The library for linking, with neither lines nor local names; and the programs, as an oracle.
 cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug --discard-all "$to/reference/liblockstep.a" || exit 1
-for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp bench_memory bench_gpt replay fit_tn calibrate hello who_gets who_holds grade course_report; do
+for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp bench_memory bench_gpt replay fit_tn calibrate hello who_gets who_holds who_hangs visits flight grade course_report; do
     strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
 done
 # The first page speaks of the course first.

@@ -49,7 +49,7 @@ done
 # The weeks' sums and that of the course, in the pages that list them.
 if [ "$what" != print ]; then
     for page in labs/README.md labs/README.zh.md; do
-        for week in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
+        for week in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
             sum=0
             for lab in $(sed -nE "s/^\\| $week \\| [0-9]+ \\| ([0-9、, ]+) \\|.*/\\1/p" "$page" | sed 's/[^0-9]/ /g'); do
                 sum=$((sum + $(sed -n 's/^minutes //p' "$(lab_folder "$lab")/lab.conf")))

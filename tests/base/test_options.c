@@ -259,6 +259,87 @@ TEST(test_values_are_refused) {
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
+/* --- letters, and the environment --------------------------------------------------------------------------------------- */
+
+struct lettered {
+    int count;
+    bool module, standalone;
+    const char *text;
+};
+
+static ls_status parse_lettered(struct lettered *s, char *words[], int *first_operand, char message[512]) {
+    *s = (struct lettered){.count = 1};
+    const ls_option rows[] = {
+        {.kind = LS_OPTION_HEADING, .help = "Letters"},
+        {.kind = LS_OPTION_INT,
+         .name = "nproc-per-node",
+         .letter = 'n',
+         .to.number = &s->count,
+         .limits = LS_BETWEEN(1, 9)},
+        {.kind = LS_OPTION_FLAG, .name = "module", .letter = 'm', .to.flag = &s->module},
+        {.kind = LS_OPTION_FLAG, .name = "standalone", .to.flag = &s->standalone},
+        {.kind = LS_OPTION_STRING, .name = "tee", .letter = 't', .to.text = &s->text},
+    };
+    const ls_command command = {.options = rows, .count = COUNT_OF(rows), .operands = "PROGRAM", .variables = "TRY_"};
+    char *argv[16] = {"prog"};
+    int argc = 1;
+    ls_parsed parsed;
+    while ((argv[argc] = words[argc - 1])) argc++;
+    ls_log_capture(message, 512);
+    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
+    ls_log_capture(NULL, 0);
+    *first_operand = parsed.first_operand;
+    return status;
+}
+
+TEST(test_letters) {
+    struct lettered s;
+    int first;
+    char message[512];
+    assert_int_equal(parse_lettered(&s, WORDS("-n", "4", "-m", "-t3", "prog", "-n", "5"), &first, message), LS_OK);
+    assert_int_equal(s.count, 4);
+    assert_true(s.module);
+    assert_string_equal(s.text, "3");
+    assert_int_equal(first, 5); /* what follows is the program's own */
+    assert_int_equal(parse_lettered(&s, WORDS("-mn7"), &first, message), LS_OK);
+    assert_int_equal(s.count, 7);
+    assert_int_equal(parse_lettered(&s, WORDS("-n"), &first, message), LS_ERR_USAGE);
+    assert_string_equal(message, "option --nproc-per-node needs a value");
+    assert_int_equal(parse_lettered(&s, WORDS("-n", "0"), &first, message), LS_ERR_USAGE);
+    assert_string_equal(message, "option --nproc-per-node: 0 is out of range, it must be 1 to 9");
+    assert_int_equal(parse_lettered(&s, WORDS("-x"), &first, message), LS_ERR_USAGE);
+    assert_string_equal(message, "unknown option -x; --help lists the options");
+}
+
+TEST(test_variables_are_defaults) {
+    struct lettered s;
+    int first;
+    char message[512];
+    setenv("TRY_NPROC_PER_NODE", "6", 1);
+    setenv("TRY_STANDALONE", "1", 1);
+    setenv("TRY_MODULE", "0", 1);
+    setenv("TRY_TEE", "", 1); /* as if it were not set */
+    assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_OK);
+    assert_int_equal(s.count, 6);
+    assert_true(s.standalone);
+    assert_false(s.module);
+    assert_null(s.text);
+    assert_int_equal(parse_lettered(&s, WORDS("--nproc_per_node=2"), &first, message), LS_OK);
+    assert_int_equal(s.count, 2); /* the command line counts more */
+    setenv("TRY_STANDALONE", "yes", 1);
+    assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_ERR_USAGE);
+    assert_string_equal(message, "the environment's TRY_STANDALONE is 'yes', but must be 0 or 1");
+    unsetenv("TRY_STANDALONE");
+    setenv("TRY_NPROC_PER_NODE", "12", 1);
+    assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_ERR_USAGE);
+    assert_string_equal(message,
+                        "the environment's TRY_NPROC_PER_NODE: option --nproc-per-node: 12 is out of range, it must "
+                        "be 1 to 9");
+    unsetenv("TRY_NPROC_PER_NODE");
+    unsetenv("TRY_MODULE");
+    unsetenv("TRY_TEE");
+}
+
 TEST(test_operands_end_the_options) {
     struct settings s;
     ls_parsed parsed;

@@ -22,9 +22,9 @@ static const ls_safetensor *find(const ls_safetensors *file, const char *prefix,
     return stored && stored->nbytes == tensor->count * sizeof(float) ? stored : NULL;
 }
 
+/* Whole, also where the model has a part of it. */
 static const struct ls_tensor *tensor_at(const ls_model *model, size_t index) {
-    size_t parameters = ls_model_parameter_count(model);
-    return index < parameters ? ls_model_parameter(model, index) : ls_model_buffer(model, index - parameters);
+    return ls_parameters_whole(ls_model_tensors(model), index);
 }
 
 bool stored_load(const char *run, const char *prefix, ls_model *model) {
@@ -73,7 +73,7 @@ static double largest_difference(const float *left, const float *right, size_t c
 
 /* Brings tensor `t`, or its gradient, to the host; NULL if that fails. */
 static float *fetch(const ls_model *model, size_t t, bool gradient) {
-    const struct ls_tensor *tensor = tensor_at(model, t);
+    const struct ls_tensor *tensor = gradient ? ls_model_parameter(model, t) : tensor_at(model, t);
     float *host = malloc(tensor->count * sizeof *host);
     ls_stream *compute = ls_device_stream(ls_model_device(model), LS_STREAM_COMPUTE);
     ls_status status = !host      ? LS_ERR_NO_MEMORY
@@ -147,7 +147,7 @@ double stored_weights_difference(const char *run, const ls_model *model) {
     ls_safetensors *file = open_run(run);
     double worst = file ? 0 : INFINITY;
     for (size_t p = 0; file && p < ls_model_parameter_count(model); p++) {
-        const ls_safetensor *stored = find(file, "", ls_model_parameter(model, p));
+        const ls_safetensor *stored = find(file, "", tensor_at(model, p));
         float *host = stored ? fetch(model, p, false) : NULL;
         worst = fmax(worst, host ? largest_difference(host, stored->data, stored->nbytes / sizeof(float)) : INFINITY);
         free(host);

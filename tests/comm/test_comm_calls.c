@@ -75,7 +75,8 @@ static void poor_body(struct rank *rank) {
     poor.fill = fill_nothing;
     void *memory = rank;
     if (rank->rank == 1) rank->comm->transport = &poor;
-    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 9000, &memory) == LS_ERR_NO_MEMORY && memory == NULL);
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 9000, &memory) == (rank->rank == 1 ? LS_ERR_NO_MEMORY : LS_ERR_PEER));
+    CHECK(memory == NULL);
     CHECK(strcmp(rank->message, rank->rank == 1 ? "rank 1 cannot allocate anything today"
                                                 : "rank 1 could not allocate its part of the shared memory: out of "
                                                   "memory") == 0);

@@ -2,9 +2,11 @@
  * with a message that names them, and nothing is left behind. */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -149,7 +151,8 @@ static void absent_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(says(rank, absent == 0 ? "group/shm/rank0" : "rank 2"));
+    CHECK(says(rank,
+               absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0" : "rank 2"));
     rank_close(rank);
 }
 
@@ -165,6 +168,42 @@ TEST(test_absent_rank) {
     const int nobody[] = {0, 2};
     run_without_key(absent_body, &nobody[0]);
     run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
+}
+
+/* --- a rank 0 that stops while the group forms ------------------------------------------------------------------------ */
+
+static _Atomic pid_t *first_pid; /* shared */
+static ls_status (*usual_get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
+
+/* Of rank 2, which comes late: rank 0 has served rank 1, and will not serve this one. */
+static ls_status stop_first(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
+    while (atomic_load(first_pid) == 0) usleep(1000);
+    usleep(300000);
+    (void)kill(atomic_load(first_pid), SIGSTOP);
+    return usual_get(context, key, value, capacity, nbytes);
+}
+
+/* Nobody accuses a rank that waits for rank 0, too. */
+static void stopped_host_body(struct rank *rank) {
+    if (rank->rank == 0) atomic_store(first_pid, getpid());
+    usual_get = rank->bootstrap.get;
+    if (rank->rank == 2) rank->bootstrap.get = stop_first;
+    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_ERR_TIMEOUT && rank->comm == NULL);
+    CHECK(says(rank, "rank 0 did not ") && !says(rank, "ranks ") && !says(rank, "2 did"));
+    rank_close(rank);
+}
+
+static void kill_rank_0(const pid_t *pids) {
+    siginfo_t ended;
+    for (int r = 1; r < RANKS; r++) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(kill(pids[0], SIGKILL), 0);
+}
+
+TEST(test_stopped_host) {
+    first_pid = mmap(NULL, sizeof *first_pid, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(first_pid != MAP_FAILED);
+    run_and_expect(stopped_host_body, NULL, kill_rank_0, 6, 128 + SIGKILL);
+    munmap((void *)first_pid, sizeof *first_pid);
 }
 
 static void different_body(struct rank *rank) {
@@ -237,7 +276,8 @@ static void limited_space_body(struct rank *rank) {
     /* makes a window that has room for more */
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, SMALL, (void **)&small) == LS_OK);
     if (rank->rank == 1) limit_space(rank, (size_t)32 << 20);
-    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none) == LS_ERR_NO_MEMORY && !none);
+    ls_status status = ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none);
+    CHECK(status == (rank->rank == 1 ? LS_ERR_NO_MEMORY : LS_ERR_PEER) && !none);
     if (rank->rank == 1)
         CHECK(says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
     CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* those who had room gave it back */

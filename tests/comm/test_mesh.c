@@ -1,4 +1,5 @@
 /* A mesh of 2 x 2 x 2: who sums with whom on each axis, and whom all survivors name when a rank dies. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -6,18 +7,21 @@
 #include <unistd.h>
 
 #include "common/comm/mesh.h"
+#include "common/comm/wait.h"
 #include "tests/base/test.h"
 #include "tests/comm/leftovers.h"
 #include "tests/comm/ranks.h"
 
-enum { RANKS = 8, DIES = 5, TIMEOUT_S = 100 /* processes of a test end after 60 s */ };
+enum { RANKS = 8, DIES = 5 };
+
+static double timeout_s = 100; /* processes of a test end after 60 s */
 
 static const int sizes[LS_MESH_AXES] = {2, 2, 2};
 static ls_mesh meshes[RANKS]; /* threads: of all ranks */
 static int next_file;         /* processes: the first descriptor that is free before and after */
 
 static void create_meshes(void) {
-    ls_comm_options options = {.world_size = RANKS, .timeout_s = TIMEOUT_S};
+    ls_comm_options options = {.world_size = RANKS, .timeout_s = timeout_s};
     if (ls_mesh_create_threads(meshes, sizes, &options) != LS_OK) _exit(2);
 }
 
@@ -31,7 +35,7 @@ static ls_mesh open_mesh(struct rank *rank) {
     struct rlimit files = {(rlim_t)(next_file + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
     ls_mesh mesh = {0};
     ls_comm_options options = {
-        .rank = rank->rank, .world_size = RANKS, .timeout_s = TIMEOUT_S, .bootstrap = &rank->bootstrap};
+        .rank = rank->rank, .world_size = RANKS, .timeout_s = timeout_s, .bootstrap = &rank->bootstrap};
     CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0 && ls_mesh_create_shm(&mesh, sizes, &options) == LS_OK);
     return mesh;
 }
@@ -75,6 +79,29 @@ static void death_body(struct rank *rank) {
 TEST(survivors_of_every_axis_name_the_jobs_rank) {
     for (int axis = 0; axis < LS_MESH_AXES; axis++)
         run_ranks_expecting(&rank_backends[0], RANKS, death_body, &axis, NULL, 255 & ~(1 << DIES), 128 + SIGKILL);
+}
+
+/* The axis on which each rank waits: 4 for 5, which stays away, and all others for one that waits. Rank 4 is the last to begin, so
+ * the others' deadlines end before its own. */
+static void away_body(struct rank *rank) {
+    static const ls_mesh_axis axes[RANKS] = {LS_MESH_PIPELINE, LS_MESH_TENSOR, LS_MESH_DATA, LS_MESH_TENSOR,
+                                             LS_MESH_TENSOR,   LS_MESH_AXES,   LS_MESH_DATA, LS_MESH_TENSOR};
+    ls_mesh mesh = open_mesh(rank);
+    double members;
+    CHECK(sum(rank, mesh.job, &members) == LS_OK); /* all are there */
+    if (rank->rank == 4) usleep(300000);
+    if (rank->rank == 5)
+        while (!ls_comm_is_broken(mesh.job)) usleep(10000);
+    ls_comm *group = rank->rank == 5 ? mesh.job : mesh.axis[axes[rank->rank]];
+    CHECK(sum(rank, group, &members) == LS_ERR_TIMEOUT);
+    CHECK(strstr(rank->message, "rank 5 did not come within 2 s"));
+    close_mesh(rank, &mesh);
+}
+
+TEST(a_rank_that_stays_away_is_named_where_others_wait_for_those_who_wait) {
+    timeout_s = 2;
+    run_good_ranks(RANKS, away_body, NULL);
+    timeout_s = 100;
 }
 
 LEFTOVERS_MAIN

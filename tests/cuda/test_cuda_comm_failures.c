@@ -343,6 +343,23 @@ TEST(ranks_out_of_step) {
                          NULL});
 }
 
+/* A message of which the two ends differ: NCCL would wait, or write behind the end. */
+static void message_body(struct rank *rank) {
+    void *memory;
+    gpu_rank_attach(rank, &nccl, NULL, LONG_TIMEOUT_S);
+    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, COUNT * sizeof(float), &memory) == LS_OK);
+    ls_status status = rank->rank == 0   ? ls_comm_send(rank->comm, rank->stream, memory, COUNT - 1, LS_FP32, 1)
+                       : rank->rank == 1 ? ls_comm_recv(rank->comm, rank->stream, memory, COUNT, LS_FP32, 0)
+                                         : ls_comm_barrier(rank->comm, rank->stream);
+    ls_status waited = ls_stream_synchronize(rank->stream);
+    CHECK((status != LS_OK ? status : waited) == LS_ERR_INVALID);
+    CHECK(gpu_rank_says(rank, "send of 999 fp32 elements to rank 1 (operation 1, 3996 bytes)"));
+    CHECK(gpu_rank_says(rank, "recv of 1000 fp32 elements from rank 0 (operation 1, 4000 bytes)"));
+    expect_broken(rank, memory, LS_ERR_INVALID);
+}
+
+TEST(messages_out_of_step) { run_good_ranks_on(nccl.backend, RANKS, message_body, NULL); }
+
 TEST(what_nccl_says) {
     play(&(struct scene){&nccl, nccl_fails, LS_ERR_SYSTEM, "rank 2 has given up: " REDUCE_TEXT "4", 7, 400, NULL});
 }

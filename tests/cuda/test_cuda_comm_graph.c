@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/comm/comm_internal.h"
 #include "tests/base/test.h"
 #include "tests/cuda/gpu_ranks.h"
 
@@ -50,6 +51,11 @@ static void graph_body(struct rank *rank) {
     gpu_rank_attach(rank, rank->argument, NULL, TIMEOUT_S);
     float *memory = ones(rank);
     ls_graph *graph = record(rank, memory);
+    for (int i = 0; i < 3; i++) { /* no launch is recorded, so none of them is where the rank hangs */
+        ls_flight_operation o;
+        int place = (int)(rank->comm->ring->recorded - 1 - (uint64_t)i) % LS_FLIGHT_KEPT;
+        CHECK(ls_flight_read_entry(rank->comm->ring, place, &o) && o.state == LS_FLIGHT_CAPTURED);
+    }
     CHECK(last_of(rank, memory) == 1);
     for (int launch = 0; launch < 2; launch++) CHECK(ls_graph_launch(graph, rank->stream) == LS_OK);
     CHECK(reduce(rank, memory) == LS_OK); /* operations of both kinds follow one another */

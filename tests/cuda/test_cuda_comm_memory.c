@@ -142,7 +142,8 @@ static void poor_body(struct rank *rank) {
     setenv("CUDA_ON_CPU_DEVICES", "4", 1);
     CHECK(rank_open_on(rank, &options, NULL, TIMEOUT_S) == LS_OK);
     if (!cpu) CHECK(rank_attach(rank, path->path, NULL, TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_alloc_shared(rank->comm, rank->device, 200000, &memory) == LS_ERR_NO_MEMORY && !memory);
+    ls_status status = ls_comm_alloc_shared(rank->comm, rank->device, 200000, &memory);
+    CHECK(status == (poor ? LS_ERR_NO_MEMORY : LS_ERR_PEER) && !memory);
     CHECK(gpu_rank_says(rank, poor ? "200000 bytes asked for buffers of the process group (bucket)"
                                    : "rank 1 could not allocate its part of the shared memory: out of memory"));
     CHECK(bucket_bytes(rank) == 0);

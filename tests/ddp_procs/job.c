@@ -14,13 +14,12 @@ struct plan job_plan(const char *model, int ranks, size_t batch, size_t samples)
 }
 
 void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *comm) {
-    *job = (struct job){.plan = plan, .comm = comm, .own_group = comm == NULL};
+    *job = (struct job){.plan = plan};
     ls_set_wait_timeout_s(2 * PLAN_TIMEOUT_S);
-    if (job->own_group) CHECK(group_open(&job->comm, rank, plan.allreduce) == LS_OK);
-    if (!job->plan.sync_group)
-        job->own_second = sync_group_open(&job->plan.sync_group, job->comm, rank, &job->plan) == LS_OK;
-    CHECK(session_open(&job->session, &job->plan, job->comm) == LS_OK);
-    CHECK(samples_make(&job->samples, &job->plan, job->session.model, rank->rank, rank->world_size));
+    CHECK(plan_groups_open(&job->plan, rank, comm) == LS_OK);
+    CHECK(session_open(&job->session, &job->plan, job->plan.groups.job) == LS_OK);
+    const ls_parallel *p = job->session.parallel;
+    CHECK(samples_make(&job->samples, &job->plan, job->session.model, p->data_rank, p->data_size));
 }
 
 void job_step(const struct rank *rank, struct job *job, size_t k) {
@@ -42,6 +41,5 @@ void job_close(const struct rank *rank, struct job *job) {
     ls_device_memory(s->devices[0], &memory);
     CHECK(memory.current_total_bytes == 0);
     ls_device_close(s->devices[0]);
-    if (job->own_second) ls_comm_destroy(job->plan.sync_group);
-    if (job->own_group) ls_comm_destroy(job->comm);
+    plan_groups_close(&job->plan.groups);
 }

@@ -1,21 +1,19 @@
-/* A DDP rank's whole life in a test, for tests that take its steps one at a time: group, session and samples in one. */
+/* A rank's whole life in a test, for tests that take its steps one at a time: groups, session and samples in one. */
 #ifndef TESTS_DDP_PROCS_JOB_H
 #define TESTS_DDP_PROCS_JOB_H
 
 #include "tests/parallel/plan.h"
 
 struct job {
-    struct plan plan;
-    ls_comm *comm;
-    bool own_group, own_second; /* opened by job_open */
+    struct plan plan; /* with its groups */
     struct session session;
-    struct samples samples; /* this rank's, of each of the plan's steps */
+    struct samples samples; /* of this rank's replica, for each of the plan's steps */
 };
 
 /* Six steps of SGD with random samples, summed by "direct"; to be changed before job_open. */
 struct plan job_plan(const char *model, int ranks, size_t batch, size_t samples);
 
-/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. All that the job_ functions
+/* `comm` NULL: in groups of its own; otherwise in one that is there already, and stays. All that the job_ functions
  * need to go well is checked (CHECK, tests/comm/ranks.h). */
 void job_open(struct rank *rank, struct job *job, struct plan plan, ls_comm *comm);
 

@@ -41,7 +41,7 @@ static job *make_job(int world_size, double timeout_s) {
     j->world_size = world_size;
     assert_int_equal(ddp_store_serve(&j->server, "127.0.0.1", 0), LS_OK);
     for (int r = 0; r < world_size; r++) {
-        j->ranks[r].agreement = (ddp_agreement){NULL, r, world_size, timeout_s, 0};
+        j->ranks[r].agreement = (ddp_agreement){NULL, r, world_size, timeout_s, 0, false};
         j->ranks[r].port = ddp_store_server_port(j->server);
         ddp_facts_add(&j->ranks[r].facts, "--model", "mlp");
     }
@@ -315,7 +315,7 @@ static bool is_among(const char *name, const char *const *names) {
 /* Machines may keep files in different folders, so the default is no answer for an option that names one. All ranks
  * write into the folder of --trace. */
 TEST(test_rows_of_files_say_what_ranks_agree_on) {
-    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", NULL};
+    static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", "flight", NULL};
     ddp_settings settings = ddp_settings_defaults();
     ls_option rows[DDP_OPTION_ROWS];
     size_t count = ddp_option_rows(&settings, rows);

@@ -30,7 +30,7 @@ static void any_rank(struct rank *rank) {
     rank_close(rank);
 }
 
-TEST(the_first_difference_is_named) { run_good_ranks(4, any_rank, NULL); }
+TEST(the_first_difference_is_named) { run_training_ranks(4, any_rank, NULL); }
 
 /* NaN has bits too; so have the two zeros. */
 static void bits_rank(struct rank *rank) {
@@ -45,7 +45,7 @@ static void bits_rank(struct rank *rank) {
     rank_close(rank);
 }
 
-TEST(bits_are_compared_not_values) { run_good_ranks(2, bits_rank, NULL); }
+TEST(bits_are_compared_not_values) { run_training_ranks(2, bits_rank, NULL); }
 
 /* --- the state of a run ------------------------------------------------------------------------------------------- */
 
@@ -88,7 +88,7 @@ static void state_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(parameters_moments_and_buffers_are_compared) { run_good_ranks(3, state_rank, NULL); }
+TEST(parameters_moments_and_buffers_are_compared) { run_training_ranks(3, state_rank, NULL); }
 
 /* With compare_each_step a difference ends the step after which it first shows. */
 static void each_step_rank(struct rank *rank) {
@@ -108,7 +108,7 @@ static void each_step_rank(struct rank *rank) {
 
 TEST(a_step_ends_at_the_first_difference) {
     static const char *const modes[] = {"inline", "threads", "shuffle:5"};
-    for (size_t m = 0; m < 3; m++) run_good_ranks(3, each_step_rank, modes[m]);
+    for (size_t m = 0; m < 3; m++) run_training_ranks(3, each_step_rank, modes[m]);
 }
 
 /* A rank that dies instead of comparing is missed. */

@@ -11,6 +11,7 @@
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
 #include "tests/ddp_procs/unused.h"
+#include "tests/parallel/plan.h"
 
 enum { BATCH = 4 };
 
@@ -72,8 +73,8 @@ static void golden_on_a_rank_of_its_own(struct rank *rank) {
 }
 
 TEST(pytorchs_numbers) {
-    run_good_ranks(2, golden_on_a_rank_of_its_own, NULL);
-    run_good_ranks(1, golden_on_a_rank_of_its_own, NULL); /* nothing travels, and the hook runs all the same */
+    run_training_ranks(2, golden_on_a_rank_of_its_own, NULL);
+    run_training_ranks(1, golden_on_a_rank_of_its_own, NULL); /* nothing travels, and the hook runs all the same */
 }
 
 /* What rank 0's order of summation must give: each gradient rounded, then divided by W in half precision, then summed
@@ -112,7 +113,7 @@ static void rule_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-TEST(gradients_are_rounded_then_divided_then_summed) { run_good_ranks(3, rule_rank, NULL); }
+TEST(gradients_are_rounded_then_divided_then_summed) { run_training_ranks(3, rule_rank, NULL); }
 
 /* --- what goes with it -------------------------------------------------------------------------------------------- */
 
@@ -165,7 +166,7 @@ TEST(every_order_gives_the_same_bits) {
     assert_true(memory != MAP_FAILED);
     for (size_t w = 0; w < WAYS; w++) {
         for (size_t r = 0; r < 3; r++) ways[w].gradients[r] = memory + (3 * w + r) * DEEP;
-        run_good_ranks(3, several_turns_rank, &ways[w]);
+        run_training_ranks(3, several_turns_rank, &ways[w]);
     }
     const float *expected = ways[0].gradients[0], *plain = ways[PLAIN].gradients[0];
     for (size_t w = 0; w < PLAIN; w++)
@@ -210,7 +211,7 @@ static void overflow_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-TEST(an_overflow_on_one_rank_skips_the_step_on_all) { run_good_ranks(2, overflow_rank, NULL); }
+TEST(an_overflow_on_one_rank_skips_the_step_on_all) { run_training_ranks(2, overflow_rank, NULL); }
 
 /* A weight that one of two ranks uses gets half of that rank's gradient; one that none uses is reported. */
 static void unused_rank(struct rank *rank) {
@@ -231,4 +232,4 @@ static void unused_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-TEST(it_goes_with_find_unused) { run_good_ranks(2, unused_rank, NULL); }
+TEST(it_goes_with_find_unused) { run_training_ranks(2, unused_rank, NULL); }

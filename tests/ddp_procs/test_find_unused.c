@@ -48,7 +48,7 @@ static void golden_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(used_on_one_of_two_ranks_gives_half) { run_good_ranks(2, golden_rank, NULL); }
+TEST(used_on_one_of_two_ranks_gives_half) { run_training_ranks(2, golden_rank, NULL); }
 
 /* --- what is averaged, in any pattern ----------------------------------------------------------------------------- */
 
@@ -125,7 +125,7 @@ static void pattern_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(each_step_averages_what_was_used) { run_good_ranks(3, pattern_rank, NULL); }
+TEST(each_step_averages_what_was_used) { run_training_ranks(3, pattern_rank, NULL); }
 
 /* What nobody has used is left alone, weight decay and moments too; a parameter that only joins in later takes Adam's
  * first step then. */
@@ -157,8 +157,8 @@ static void alone_rank(struct rank *rank) {
 }
 
 TEST(what_nobody_uses_is_left_alone) {
-    run_good_ranks(2, alone_rank, NULL);
-    run_good_ranks(1, alone_rank, NULL);
+    run_training_ranks(2, alone_rank, NULL);
+    run_training_ranks(1, alone_rank, NULL);
 }
 
 /* Used in the half without reduction is used: its gradient, which waits for the reduction, counts. */
@@ -190,7 +190,7 @@ static void no_sync_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(used_before_the_reduction_counts) { run_good_ranks(2, no_sync_rank, NULL); }
+TEST(used_before_the_reduction_counts) { run_training_ranks(2, no_sync_rank, NULL); }
 
 /* A rank without samples uses nothing, and keeps nobody from anything. */
 static void empty_rank(struct rank *rank) {
@@ -206,7 +206,7 @@ static void empty_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(a_rank_without_samples_uses_nothing) { run_good_ranks(3, empty_rank, NULL); }
+TEST(a_rank_without_samples_uses_nothing) { run_training_ranks(3, empty_rank, NULL); }
 
 /* --- buckets ----------------------------------------------------------------------------------------------------- */
 
@@ -228,7 +228,7 @@ static void buckets_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(buckets_keep_the_order_of_the_definition) { run_good_ranks(2, buckets_rank, NULL); }
+TEST(buckets_keep_the_order_of_the_definition) { run_training_ranks(2, buckets_rank, NULL); }
 
 /* --- without find_unused, and without need of it ------------------------------------------------------------------ */
 
@@ -247,7 +247,7 @@ static void missing_rank(struct rank *rank) {
         CHECK(status == LS_ERR_INVALID);
         CHECK(strstr(rank->message, "2 parameters got no gradient: fc2.weight fc2.bias; bucket 2 of 3 waits") != NULL);
         CHECK(strstr(rank->message, "--find-unused") != NULL);
-        ls_comm_abort(job.comm, "a step failed");
+        ls_comm_abort(job.plan.groups.job, "a step failed");
     } else {
         ls_status done = session_synchronize(&job.session);
         CHECK((status != LS_OK ? status : done) == LS_ERR_PEER);
@@ -256,7 +256,7 @@ static void missing_rank(struct rank *rank) {
     job_close(rank, &job);
 }
 
-TEST(a_missing_gradient_is_named_in_its_step) { run_good_ranks(2, missing_rank, NULL); }
+TEST(a_missing_gradient_is_named_in_its_step) { run_training_ranks(2, missing_rank, NULL); }
 
 /* One warning of the main rank, if everything was used in all of the first ten steps. */
 static void warning_rank(struct rank *rank) {
@@ -274,8 +274,8 @@ static void warning_rank(struct rank *rank) {
 }
 
 TEST(a_waste_is_warned_of_once) {
-    run_good_ranks(2, warning_rank, NULL);
-    run_good_ranks(2, warning_rank, "used for something");
+    run_training_ranks(2, warning_rank, NULL);
+    run_training_ranks(2, warning_rank, "used for something");
 }
 
 /* --- every order of the streams ---------------------------------------------------------------------------------- */
@@ -299,4 +299,4 @@ static uint64_t state_after(struct rank *rank, ls_comm *comm, const char *stream
 
 static void shuffled_rank(struct rank *rank) { expect_same_bits_in_any_order(rank, SEEDS, state_after); }
 
-TEST(every_order_gives_the_same_bits) { run_good_ranks(2, shuffled_rank, NULL); }
+TEST(every_order_gives_the_same_bits) { run_training_ranks(2, shuffled_rank, NULL); }

@@ -88,7 +88,7 @@ TEST(a_data_axis_has_the_bits_of_a_job_of_its_ranks) {
     const struct plan plan = plan_of();
     run_plan(&plan, outcomes, NULL);
     for (int r = 0; r < DATA; r++) assert_int_equal(outcomes[r].status, LS_OK);
-    run_good_ranks(RANKS, trains_rank, outcomes);
+    run_training_ranks(RANKS, trains_rank, outcomes);
     shared_free(outcomes, DATA * sizeof *outcomes);
 }
 
@@ -109,4 +109,4 @@ static void gives_up_rank(struct rank *rank) {
     close_grid(&g);
 }
 
-TEST(a_rank_that_gives_up_ends_the_whole_grid) { run_good_ranks(RANKS, gives_up_rank, NULL); }
+TEST(a_rank_that_gives_up_ends_the_whole_grid) { run_training_ranks(RANKS, gives_up_rank, NULL); }

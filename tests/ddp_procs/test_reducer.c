@@ -5,6 +5,7 @@
 #include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
+#include "tests/parallel/plan.h"
 
 enum { BATCH = 4, INPUTS = 24, OUTPUTS = 16 };
 
@@ -57,7 +58,7 @@ static void no_sync_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-TEST(no_sync_leaves_gradients_local) { run_good_ranks(2, no_sync_rank, NULL); }
+TEST(no_sync_leaves_gradients_local) { run_training_ranks(2, no_sync_rank, NULL); }
 
 /* --- rounding ---------------------------------------------------------------------------------------------------- */
 
@@ -106,10 +107,10 @@ static void rounding_rank(struct rank *rank) {
 }
 
 TEST(the_first_step_multiplies_and_later_ones_divide) {
-    run_good_ranks(3, rounding_rank, NULL);
-    run_good_ranks(2, rounding_rank, NULL); /* where there is no difference */
-    run_good_ranks(4, rounding_rank, NULL);
-    run_good_ranks(1, rounding_rank, NULL);
+    run_training_ranks(3, rounding_rank, NULL);
+    run_training_ranks(2, rounding_rank, NULL); /* where there is no difference */
+    run_training_ranks(4, rounding_rank, NULL);
+    run_training_ranks(1, rounding_rank, NULL);
 }
 
 /* --- buckets ----------------------------------------------------------------------------------------------------- */
@@ -154,8 +155,8 @@ static void rebuild_rank(struct rank *rank) {
 }
 
 TEST(buckets_follow_the_first_backward) {
-    run_good_ranks(2, rebuild_rank, NULL);
-    run_good_ranks(1, rebuild_rank, NULL);
+    run_training_ranks(2, rebuild_rank, NULL);
+    run_training_ranks(1, rebuild_rank, NULL);
 }
 
 /* --- what goes wrong --------------------------------------------------------------------------------------------- */
@@ -172,8 +173,8 @@ static void missing_rank(struct rank *rank) {
 
 /* A parameter that does not take part is named in the same step, and nothing was sent. */
 TEST(a_missing_gradient_is_named) {
-    run_good_ranks(2, missing_rank, NULL);
-    run_good_ranks(2, missing_rank, "after a good step");
+    run_training_ranks(2, missing_rank, NULL);
+    run_training_ranks(2, missing_rank, "after a good step");
 }
 
 /* A first backward that nobody finishes leaves no trace: the next one counts its gradients from the beginning. */
@@ -193,7 +194,7 @@ static void unfinished_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-TEST(an_unfinished_backward_leaves_no_trace) { run_good_ranks(2, unfinished_rank, NULL); }
+TEST(an_unfinished_backward_leaves_no_trace) { run_training_ranks(2, unfinished_rank, NULL); }
 
 static void twice_rank(struct rank *rank) {
     struct reduced r;
@@ -208,7 +209,7 @@ static void twice_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-TEST(a_second_backward_is_refused) { run_good_ranks(2, twice_rank, NULL); }
+TEST(a_second_backward_is_refused) { run_training_ranks(2, twice_rank, NULL); }
 
 /* A rank without samples takes part with gradients of zero. */
 static void empty_rank(struct rank *rank) {
@@ -226,4 +227,4 @@ static void empty_rank(struct rank *rank) {
     reduced_close(rank, &r);
 }
 
-TEST(a_rank_without_samples_takes_part) { run_good_ranks(2, empty_rank, NULL); }
+TEST(a_rank_without_samples_takes_part) { run_training_ranks(2, empty_rank, NULL); }

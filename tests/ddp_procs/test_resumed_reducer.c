@@ -5,6 +5,7 @@
 #include "tests/base/test.h"
 #include "tests/ddp_procs/inside.h"
 #include "tests/ddp_procs/reduced.h"
+#include "tests/parallel/plan.h"
 
 enum { BATCH = 4, PARAMETERS = 6, BUCKETS = 3, TURNS = 3, FLOATS = 64 * 48 + 48 + 48 * 32 + 32 + 32 * 10 + 10 };
 
@@ -64,14 +65,14 @@ static void resumed_rank(struct rank *rank) {
 
 TEST(a_reducer_with_anothers_memory_goes_on_like_it) {
     ddp_reducer_options options = several_buckets;
-    run_good_ranks(3, resumed_rank, &options);
+    run_training_ranks(3, resumed_rank, &options);
 }
 
 /* Its buckets stay those of the definition, but it divides, too, from its second turn on. */
 TEST(so_does_one_that_finds_unused_parameters) {
     ddp_reducer_options options = several_buckets;
     options.find_unused = true;
-    run_good_ranks(3, resumed_rank, &options);
+    run_training_ranks(3, resumed_rank, &options);
 }
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
@@ -106,4 +107,4 @@ static void refusing_rank(struct rank *rank) {
     reduced_rank_close(rank);
 }
 
-TEST(an_order_that_is_none_is_refused) { run_good_ranks(2, refusing_rank, NULL); }
+TEST(an_order_that_is_none_is_refused) { run_training_ranks(2, refusing_rank, NULL); }

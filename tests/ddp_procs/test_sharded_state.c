@@ -7,17 +7,8 @@
 #include "common/seam/step.h"
 #include "ddp_procs/sharded_internal.h"
 #include "tests/base/test.h"
+#include "tests/ddp_procs/job.h"
 #include "tests/nn/models.h"
-#include "tests/parallel/plan.h"
-
-/* A rank's whole life: two groups, a session, and its samples. */
-struct life {
-    struct plan plan;
-    ls_comm *comm;
-    bool own_group;
-    struct session session;
-    struct samples samples;
-};
 
 static struct plan make(const char *model, enum mode mode, int ranks) {
     struct plan plan = {.mode = mode, .devices = ranks, .model = model, .batch = 24, .steps = 4, .samples = 96};
@@ -27,33 +18,9 @@ static struct plan make(const char *model, enum mode mode, int ranks) {
     return plan;
 }
 
-/* `comm` NULL: in a group of its own; otherwise in one that is there already, and stays. */
-static void open_life(struct rank *rank, struct life *life, const struct plan *plan, ls_comm *comm) {
-    *life = (struct life){.plan = *plan, .comm = comm, .own_group = !comm};
-    ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
-    if (!comm) CHECK(group_open(&life->comm, rank, plan->allreduce) == LS_OK);
-    CHECK(sync_group_open(&life->plan.sync_group, life->comm, rank, &life->plan) == LS_OK);
-    CHECK(session_open(&life->session, &life->plan, life->comm) == LS_OK);
-    CHECK(samples_make(&life->samples, &life->plan, life->session.model, rank->rank, rank->world_size));
-}
-
-/* Everything has been given back to the device. */
-static void close_life(struct rank *rank, struct life *life) {
-    struct session *s = &life->session;
-    ls_memory_report memory;
-    samples_free(&life->samples);
-    s->parallel->ops->destroy(s->parallel);
-    ls_model_destroy(s->model);
-    ls_device_memory(s->devices[0], &memory);
-    CHECK(memory.current_total_bytes == 0);
-    ls_device_close(s->devices[0]);
-    ls_comm_destroy(life->plan.sync_group);
-    if (life->own_group) ls_comm_destroy(life->comm);
-}
-
 static void run_on_ranks(const char *model, enum mode mode, int ranks, void (*body)(struct rank *rank)) {
     struct plan plan = make(model, mode, ranks);
-    run_good_ranks(ranks, body, &plan);
+    run_training_ranks(ranks, body, &plan);
 }
 
 /* --- memory and bytes ----------------------------------------------------------------------------------------------- */
@@ -70,19 +37,19 @@ static size_t padded(const ls_model *model, size_t unit) {
 /* Of Adam's moments, of gradients and of parameters; what an optimizer has beside moments is some hundred bytes a tensor. */
 static void count_memory(struct rank *rank) {
     const struct plan *plan = rank->argument;
-    struct life life;
+    struct job job;
     ls_memory_report memory;
-    open_life(rank, &life, plan, NULL);
-    const struct sharded *s = sharded_of(life.session.parallel);
+    job_open(rank, &job, *plan, NULL);
+    const struct sharded *s = sharded_of(job.session.parallel);
     const ddp_reducer *r = s->ddp.reducer;
-    ls_device_memory(life.session.devices[0], &memory);
-    size_t all = padded(life.session.model, LINE * (size_t)rank->world_size) * sizeof(float);
-    size_t own = all / (size_t)rank->world_size, beside = 256 + 64 * ls_model_parameter_count(life.session.model);
+    ls_device_memory(job.session.devices[0], &memory);
+    size_t all = padded(job.session.model, LINE * (size_t)rank->world_size) * sizeof(float);
+    size_t own = all / (size_t)rank->world_size, beside = 256 + 64 * ls_model_parameter_count(job.session.model);
     double moments = (double)memory.current_bytes[LS_MEMORY_OPTIMIZER], sum = moments;
     CHECK(memory.current_bytes[LS_MEMORY_PARAMETER] == all);
     CHECK(moments <= (double)(2 * own + beside));
-    CHECK(ls_sum_over_ranks(life.session.parallel, &sum, 1) == LS_OK);
-    CHECK(sum >= 2.0 * sizeof(float) * (double)padded(life.session.model, LINE)); /* nothing is nobody's */
+    CHECK(ls_sum_over_ranks(job.session.parallel, &sum, 1) == LS_OK);
+    CHECK(sum >= 2.0 * sizeof(float) * (double)padded(job.session.model, LINE)); /* nothing is nobody's */
     bool gradients = plan->mode == MODE_ZERO2;
     CHECK(memory.current_bytes[LS_MEMORY_GRADIENT] == (gradients ? own : 0));
     size_t largest = 0;
@@ -91,7 +58,7 @@ static void count_memory(struct rank *rank) {
     CHECK(r->bucket_count > 4);
     CHECK(gradients ? memory.current_bytes[LS_MEMORY_BUCKET] <= 3 * largest * sizeof(float)
                     : memory.current_bytes[LS_MEMORY_BUCKET] == all);
-    close_life(rank, &life);
+    job_close(rank, &job);
 }
 
 TEST(a_rank_has_its_share_and_padding) {
@@ -100,12 +67,11 @@ TEST(a_rank_has_its_share_and_padding) {
             run_on_ranks("mlp:20,33,32,31,30,29,13,7", (enum mode)mode, ranks, count_memory);
 }
 
-static uint64_t step_traffic(struct rank *rank, struct life *life, size_t k) {
+static uint64_t step_traffic(struct rank *rank, struct job *job, size_t k) {
     ls_comm_traffic before, after;
-    ls_comm_traffic_read(life->comm, &before);
-    CHECK(session_step(&life->session, &life->samples.batches[k]) == LS_OK);
-    CHECK(session_synchronize(&life->session) == LS_OK);
-    ls_comm_traffic_read(life->comm, &after);
+    ls_comm_traffic_read(job->plan.groups.job, &before);
+    job_step(rank, job, k);
+    ls_comm_traffic_read(job->plan.groups.job, &after);
     return after.sent_bytes - before.sent_bytes;
 }
 
@@ -113,14 +79,14 @@ static uint64_t step_traffic(struct rank *rank, struct life *life, size_t k) {
 static void count_traffic(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;
-    struct life ddp, shards;
+    struct job ddp, shards;
     uint64_t announced[LS_PHASE_COUNT] = {0};
     ddp_plan.mode = MODE_DDP;
-    open_life(rank, &ddp, &ddp_plan, NULL);
+    job_open(rank, &ddp, ddp_plan, NULL);
     (void)step_traffic(rank, &ddp, 0);
     (void)step_traffic(rank, &ddp, 1); /* with new buckets, for which ranks meet */
     uint64_t expected = step_traffic(rank, &ddp, 2);
-    open_life(rank, &shards, plan, ddp.comm);
+    job_open(rank, &shards, *plan, ddp.plan.groups.job);
     (void)step_traffic(rank, &shards, 0);
     ls_parallel *p = shards.session.parallel;
     ls_phase_reset(p->clocks);
@@ -129,8 +95,8 @@ static void count_traffic(struct rank *rank) {
     CHECK(memcmp(announced, p->clocks->bytes, sizeof announced) == 0);
     uint64_t bytes = padded(shards.session.model, LINE) * sizeof(float);
     CHECK(announced[LS_PHASE_REDUCE] == bytes && announced[LS_PHASE_GATHER] == bytes);
-    close_life(rank, &shards);
-    close_life(rank, &ddp);
+    job_close(rank, &shards);
+    job_close(rank, &ddp);
 }
 
 TEST(a_step_sends_what_an_all_reduce_sends) {
@@ -142,14 +108,14 @@ TEST(a_step_sends_what_an_all_reduce_sends) {
 /* A message each, where buckets and parameters lie in the group's memory; what is staged goes in slices, a message each. */
 static void count_messages(struct rank *rank) {
     ls_comm_traffic before, after;
-    struct life life;
-    open_life(rank, &life, rank->argument, NULL);
-    ls_comm_traffic_read(life.comm, &before);
-    (void)step_traffic(rank, &life, 0);
-    ls_comm_traffic_read(life.comm, &after);
+    struct job job;
+    job_open(rank, &job, *(const struct plan *)rank->argument, NULL);
+    ls_comm_traffic_read(job.plan.groups.job, &before);
+    (void)step_traffic(rank, &job, 0);
+    ls_comm_traffic_read(job.plan.groups.job, &after);
     CHECK(after.operations - before.operations >= 4);
     CHECK(after.sent_messages - before.sent_messages == after.operations - before.operations);
-    close_life(rank, &life);
+    job_close(rank, &job);
 }
 
 TEST(parameters_are_gathered_where_they_lie) {
@@ -162,27 +128,27 @@ TEST(parameters_are_gathered_where_they_lie) {
 /* An infinity in the last rank's slices only: no rank steps, and all halve the scale. */
 static void infinite_on_one(struct rank *rank) {
     struct plan plan = *(const struct plan *)rank->argument;
-    struct life life;
+    struct job job;
     struct ls_scaler_state scaler;
     uint64_t before, after, state;
     plan.precision = LS_FP16;
-    open_life(rank, &life, &plan, NULL);
-    CHECK(session_step(&life.session, &life.samples.batches[0]) == LS_OK);
-    CHECK(session_hash(&life.session, &before, &state) == LS_OK);
-    CHECK(ls_step_gradients(life.session.parallel, &life.samples.batches[1]) == LS_OK);
-    CHECK(session_synchronize(&life.session) == LS_OK);
-    const ls_optimizer_range *own = ls_optimizer_range_at(life.session.parallel->optimizer, 0);
+    job_open(rank, &job, plan, NULL);
+    CHECK(session_step(&job.session, &job.samples.batches[0]) == LS_OK);
+    CHECK(session_hash(&job.session, &before, &state) == LS_OK);
+    CHECK(ls_step_gradients(job.session.parallel, &job.samples.batches[1]) == LS_OK);
+    CHECK(session_synchronize(&job.session) == LS_OK);
+    const ls_optimizer_range *own = ls_optimizer_range_at(job.session.parallel->optimizer, 0);
     if (rank->rank == rank->world_size - 1) {
         CHECK(own->count > 0);
         float *gradient = own->gradient ? own->gradient : own->tensor->gradient + own->first;
         gradient[own->count - 1] = INFINITY;
     }
-    CHECK(ls_step_update(life.session.parallel) == LS_OK);
-    CHECK(session_hash(&life.session, &after, &state) == LS_OK && after == before);
-    CHECK(session_scaler(&life.session, &scaler) == LS_OK && scaler.skipped == 1 && scaler.scale == 32768);
-    CHECK(session_step(&life.session, &life.samples.batches[2]) == LS_OK);
-    CHECK(session_hash(&life.session, &after, &state) == LS_OK && after != before);
-    close_life(rank, &life);
+    CHECK(ls_step_update(job.session.parallel) == LS_OK);
+    CHECK(session_hash(&job.session, &after, &state) == LS_OK && after == before);
+    CHECK(session_scaler(&job.session, &scaler) == LS_OK && scaler.skipped == 1 && scaler.scale == 32768);
+    CHECK(session_step(&job.session, &job.samples.batches[2]) == LS_OK);
+    CHECK(session_hash(&job.session, &after, &state) == LS_OK && after != before);
+    job_close(rank, &job);
 }
 
 TEST(an_infinity_on_one_rank_keeps_all_from_stepping) {
@@ -195,11 +161,11 @@ TEST(an_infinity_on_one_rank_keeps_all_from_stepping) {
 static void add_up(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;
-    struct life ddp, shards;
+    struct job ddp, shards;
     uint64_t left = 0, right = 0, state;
     ddp_plan.mode = MODE_DDP;
-    open_life(rank, &ddp, &ddp_plan, NULL);
-    open_life(rank, &shards, plan, ddp.comm);
+    job_open(rank, &ddp, ddp_plan, NULL);
+    job_open(rank, &shards, *plan, ddp.plan.groups.job);
     for (size_t k = 0; k < plan->steps; k++) {
         ddp.session.parallel->no_sync = shards.session.parallel->no_sync = k % 2 == 0;
         CHECK(ls_step_gradients(ddp.session.parallel, &ddp.samples.batches[k]) == LS_OK);
@@ -215,8 +181,8 @@ static void add_up(struct rank *rank) {
     }
     CHECK(session_hash(&ddp.session, &left, &state) == LS_OK && session_hash(&shards.session, &right, &state) == LS_OK);
     CHECK(plan->mode == MODE_ZERO2 || left == right);
-    close_life(rank, &shards);
-    close_life(rank, &ddp);
+    job_close(rank, &shards);
+    job_close(rank, &ddp);
 }
 
 TEST(gradients_that_stay_add_up) {
@@ -225,7 +191,7 @@ TEST(gradients_that_stay_add_up) {
             struct plan plan = make("mlp:20,16,10", (enum mode)mode, ranks);
             plan.optimizer = ls_optimizer_defaults(LS_SGD);
             plan.optimizer.learning_rate = 0.1;
-            run_good_ranks(ranks, add_up, &plan);
+            run_training_ranks(ranks, add_up, &plan);
         }
 }
 
@@ -257,10 +223,10 @@ static void expect_own_memory(struct rank *rank, const struct sharded *s, const 
 
 static void look_at_turns(struct rank *rank) {
     const struct plan *plan = rank->argument;
-    struct life life;
-    open_life(rank, &life, plan, NULL);
-    expect_own_memory(rank, sharded_of(life.session.parallel), ls_model_network(life.session.model));
-    close_life(rank, &life);
+    struct job job;
+    job_open(rank, &job, *plan, NULL);
+    expect_own_memory(rank, sharded_of(job.session.parallel), ls_model_network(job.session.model));
+    job_close(rank, &job);
 }
 
 TEST(buckets_that_are_written_have_their_own_memory) {
@@ -270,7 +236,7 @@ TEST(buckets_that_are_written_have_their_own_memory) {
         struct plan plan = make(models[m], MODE_ZERO2, 2);
         if (!models[m]) plan.network = network;
         for (plan.bucket_cap_mb = 1e-6; plan.bucket_cap_mb < 1; plan.bucket_cap_mb *= 10)
-            run_good_ranks(2, look_at_turns, &plan);
+            run_training_ranks(2, look_at_turns, &plan);
     }
     ls_network_destroy(network);
 }

@@ -127,7 +127,7 @@ TEST(a_re_implementations_numbers) {
                             .fraction = 0.1,
                             .forgets = forgets,
                             .optimizer = sgd(0.1, 0)};
-        run_good_ranks(RANKS, run_golden, &plan);
+        run_training_ranks(RANKS, run_golden, &plan);
     }
 }
 
@@ -297,7 +297,7 @@ TEST(what_was_sent_and_the_error_are_the_gradients) {
         plan.devices = ranks;
         plan.fraction = 0.05;
         plan.optimizer = sgd(0, 0);
-        run_good_ranks(ranks, send_and_keep, &plan);
+        run_training_ranks(ranks, send_and_keep, &plan);
     }
 }
 
@@ -345,7 +345,7 @@ TEST(a_rank_has_an_error_and_receives_the_others_lists) {
             plan.fraction = 0.05;
             plan.bucket_cap_mb = 0.001;
             plan.optimizer = sgd(0.05, 0);
-            run_good_ranks(ranks, count_bytes_and_memory, &plan);
+            run_training_ranks(ranks, count_bytes_and_memory, &plan);
         }
 }
 

@@ -5,9 +5,8 @@
 #include <string.h>
 
 #include "ddp_procs/sharded_internal.h"
-#include "tests/base/golden.h"
 #include "tests/base/test.h"
-#include "tests/ddp_procs/job.h"
+#include "tests/ddp_procs/golden_deep.h"
 #include "tests/nn/models.h"
 
 static struct plan make(const char *model, int ranks) {
@@ -60,7 +59,7 @@ TEST(a_rank_has_its_slices_and_a_few_units) {
             struct plan plan = make(deep, ranks);
             plan.prefetch = ranks % (DDP_MOST_PREFETCHED + 1);
             plan.precision = half ? LS_BF16 : LS_FP32;
-            run_good_ranks(ranks, count_memory, &plan);
+            run_training_ranks(ranks, count_memory, &plan);
         }
 }
 
@@ -88,7 +87,7 @@ static void read_parts(struct rank *rank) {
 TEST(each_element_is_one_ranks) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         struct plan plan = make(deep, ranks);
-        run_good_ranks(ranks, read_parts, &plan);
+        run_training_ranks(ranks, read_parts, &plan);
     }
 }
 
@@ -112,9 +111,9 @@ static void count_traffic(struct rank *rank) {
     /* an evaluation counts nothing */
     (void)ls_model_forward(job.session.model, job.samples.batches[0].inputs, 1, false);
     CHECK(session_synchronize(&job.session) == LS_OK);
-    ls_comm_traffic_read(job.comm, &before);
+    ls_comm_traffic_read(job.plan.groups.job, &before);
     job_step(rank, &job, 1);
-    ls_comm_traffic_read(job.comm, &after);
+    ls_comm_traffic_read(job.plan.groups.job, &after);
     p->mode->count_bytes(p, (struct ls_step_size){t->plan.batch, (int)micro_batches}, 0, announced);
     CHECK(memcmp(announced, p->clocks->bytes, sizeof announced) == 0);
     CHECK(announced[LS_PHASE_GATHER] == t->gathered * sizeof(float));
@@ -136,7 +135,7 @@ static void expect_gathered(size_t blocks, int prefetch, int every, int accumula
         t.plan.prefetch = prefetch;
         t.plan.every = every;
         t.plan.accumulate = accumulate;
-        run_good_ranks(ranks, count_traffic, &t);
+        run_training_ranks(ranks, count_traffic, &t);
     }
 }
 
@@ -170,33 +169,12 @@ TEST(a_unit_that_other_blocks_read_is_gathered_once) {
                 t.plan.accumulate = 1 + (int)more;
                 t.gathered = gathered[prefetch][0].weights * weight + gathered[prefetch][0].biases * bias;
                 t.gathered += more * (gathered[prefetch][1].weights * weight + gathered[prefetch][1].biases * bias);
-                run_good_ranks(ranks, count_traffic, &t);
+                run_training_ranks(ranks, count_traffic, &t);
             }
     ls_network_destroy(network);
 }
 
 /* --- PyTorch's FSDP -------------------------------------------------------------------------------------------------- */
-
-/* A run of tests/golden/fsdp2_deep.json. */
-struct golden_run {
-    struct plan plan;
-    bool scales; /* weights begin larger, and biases at 0, so that losses move */
-    double losses[6], norms[6];
-};
-
-static void scale_parameters(struct rank *rank, ls_model *model) {
-    ls_parameters *all = ls_model_tensors(model);
-    for (size_t p = 0; p < all->count; p++) {
-        const struct ls_tensor *tensor = &all->tensors[p];
-        bool is_weight = strstr(tensor->name, "weight") != NULL;
-        float *values = calloc(ls_aligned_floats(tensor->count), sizeof *values);
-        CHECK(values && ls_parameters_read(all, p, values) == LS_OK);
-        for (size_t i = 0; i < tensor->count; i++) values[i] *= is_weight ? sqrtf(6) : 0;
-        CHECK(ls_parameters_write(all, p, values) == LS_OK);
-        free(values);
-    }
-    ls_model_parameters_changed(model);
-}
 
 /* Of the gradients of all ranks together, whose padding is zero. */
 static double norm_of(struct rank *rank, ls_parallel *p) {
@@ -211,56 +189,33 @@ static double norm_of(struct rank *rank, ls_parallel *p) {
     return sqrt(squares);
 }
 
-static void expect_near(struct rank *rank, const char *what, size_t step, double found, double expected,
-                        double tolerance) {
-    if (!(fabs(found - expected) <= tolerance))
-        fprintf(stderr, "%s of step %zu is %.9g, PyTorch's %.9g\n", what, step + 1, found, expected);
-    CHECK(fabs(found - expected) <= tolerance);
-}
-
 static void run_golden(struct rank *rank) {
-    const struct golden_run *run = rank->argument;
+    const struct golden_deep *run = rank->argument;
     struct job job;
-    job_open(rank, &job, run->plan, NULL);
+    golden_deep_open(rank, &job, run);
     ls_parallel *p = job.session.parallel;
-    if (run->scales) scale_parameters(rank, job.session.model);
     for (size_t k = 0; k < run->plan.steps; k++) {
-        double loss = 0, tolerance = run->scales ? (k < 4 ? 1e-4 : 3e-4) * run->losses[k] : 1e-5;
         job_gradients(rank, &job, k);
         if (!run->scales || k < 2)
-            expect_near(rank, "the norm", k, norm_of(rank, p), run->norms[k], 1e-4 * run->norms[k]);
+            golden_deep_expect(rank, "the norm", k, norm_of(rank, p), run->norms[k], 1e-4 * run->norms[k]);
         CHECK(ls_step_update(p) == LS_OK && session_synchronize(&job.session) == LS_OK);
-        CHECK(session_loss(&job.session, p->step, &loss) == LS_OK && ls_sum_over_ranks(p, &loss, 1) == LS_OK);
-        expect_near(rank, "the loss", k, loss / rank->world_size, run->losses[k], tolerance);
+        golden_deep_expect_loss(rank, &job, run, p->step++);
     }
     job_close(rank, &job);
 }
 
-static void read_numbers(const cJSON *run, const char *name, double numbers[6]) {
-    const cJSON *list = cJSON_GetObjectItem(run, name);
-    assert_int_equal(cJSON_GetArraySize(list), 6);
-    for (int k = 0; k < 6; k++) numbers[k] = cJSON_GetArrayItem(list, k)->valuedouble;
-}
-
 /* Norms are DDP's, which PyTorch adds up in fewer roundings. From larger weights they follow the last bits of the weights after two
- * steps: PyTorch's own losses on one device, in fp32 and in double, are 7e-5 apart at the fifth. */
+ * steps. */
 TEST(losses_and_norms_are_fsdps) {
     cJSON *golden = golden_json("fsdp2_deep.json"), *runs = cJSON_GetObjectItem(golden, "runs");
     for (int scales = 0; scales < 2; scales++) {
-        int ranks = scales ? 4 : 2;
-        struct golden_run run = {.plan = make("deep", ranks), .scales = scales};
-        run.plan.samples = 0;
-        run.plan.batch = 32;
-        run.plan.strided = true;
-        run.plan.seed = 7;
-        run.plan.prefetch = 1;
-        run.plan.optimizer = ls_optimizer_defaults(scales ? LS_SGD : LS_ADAM);
-        run.plan.optimizer.learning_rate = scales ? 5e-4 : 1e-4;
         const cJSON *expected =
             cJSON_GetObjectItem(cJSON_GetObjectItem(runs, scales ? "he_sgd" : "adam"), scales ? "W4" : "W2");
-        read_numbers(expected, "fsdp2_loss", run.losses);
-        read_numbers(expected, "grad_norm_ddp", run.norms);
-        run_good_ranks(ranks, run_golden, &run);
+        struct golden_deep run =
+            golden_deep_make(MODE_ZERO3, scales ? 4 : 2, scales, cJSON_GetObjectItem(expected, "fsdp2_loss"));
+        run.plan.prefetch = 1;
+        golden_deep_read(cJSON_GetObjectItem(expected, "grad_norm_ddp"), run.norms);
+        run_training_ranks(run.plan.devices, run_golden, &run);
     }
     cJSON_Delete(golden);
 }
@@ -292,7 +247,7 @@ TEST(a_nan_in_a_slice_names_the_parameter) {
             struct plan plan = make(deep, 3);
             plan.prefetch = prefetch;
             plan.every = every;
-            run_good_ranks(3, lose_a_value, &plan);
+            run_training_ranks(3, lose_a_value, &plan);
         }
 }
 
@@ -313,5 +268,5 @@ static void lose_a_sample(struct rank *rank) {
 
 TEST(a_bad_sample_is_one_ranks) {
     struct plan plan = make(deep, 3);
-    run_good_ranks(3, lose_a_sample, &plan);
+    run_training_ranks(3, lose_a_sample, &plan);
 }

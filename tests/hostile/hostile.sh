@@ -10,7 +10,7 @@ export LC_ALL=C
 here=$(dirname "$0")
 
 # area:share of the time, in percent
-areas='kills:18 mismatches:14 launchers:8 settings:3 attacks:18 damaged:13 options:12 files:7 signals:7'
+areas='kills:12 restarts:7 mismatches:11 launchers:7 settings:3 attacks:13 damaged:11 options:9 files:5 signals:6 grids:8 elastic:8'
 
 [ $# -ge 1 ] && [ -x "$1/ddp_train" ] || { echo 'usage: tests/hostile/hostile.sh BUILD [AREA... | AREA CASE]' >&2; exit 2; }
 build=$(cd "$1" && pwd) && tree=$(cd "$here/../.." && pwd) || exit 1

@@ -53,6 +53,8 @@ compress||fp16 bf16 topk:0.1 topk:0.1,nofeedback
 no-overlap||-
 find-unused||-
 debug-ranks||-
+debug-collectives||-
+flight||/tmp
 schedule||gpipe
 uneven||-
 join|--uneven|-
@@ -66,7 +68,7 @@ END
 # Options that ranks may set as they like, that only GPUs know, that start ranks themselves, that not every number of ranks takes; and
 # those compared by what they come to.
 elsewhere='device-kind data init per-device-batch tf32 cuda-graph pin-memory no-pin-memory debug-launches resume save-every save-weights save-module-prefix timeout
-    device-memory metrics summary dump-losses quiet verbose spawn pipeline tensor sequence-parallel show-schedule device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
+    device-memory metrics summary dump-losses quiet verbose spawn elastic max-restarts local-rank pipeline tensor sequence-parallel show-schedule device-ids prefetch help version shuffle set-epoch overlap no-evaluate'
 
 # A new option of ddp_train has to be named here.
 mismatches_begin() {

@@ -6,7 +6,7 @@ here=$(dirname "$0")
 [ $# -ge 1 ] && [ -x "$1/ddp_train" ] || { echo 'usage: tests/hostile/self_test.sh BUILD [AREA...]' >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 1
 shift
-[ $# -gt 0 ] || set -- kills mismatches launchers settings attacks damaged options files signals
+[ $# -gt 0 ] || set -- kills restarts mismatches launchers settings attacks damaged options files signals grids elastic
 stubs=$build/hostile_stubs
 trap 'rm -rf "$stubs"' EXIT
 trap 'exit 130' INT
@@ -16,6 +16,7 @@ trap 'exit 143' TERM HUP
 defect_of() { # area
     case $1 in
     kills) echo 'for word; do case $word in --save=*) [ ! -s "${word#*=}" ] || set -- "$@" --lr=0.002 ;; esac; done' ;; # not the checkpoint alone counts
+    restarts) echo 'case ${TORCHELASTIC_RESTART_COUNT:-0} in 0) ;; *) set -- "$@" --seed=1 ;; esac' ;;           # another order after a restart
     mismatches) echo 'case $* in *--help*) ;; *) exit 0 ;; esac' ;;                                                # trains on
     launchers) echo 'unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE SLURM_PROCID SLURM_STEP_ID RANK WORLD_SIZE' ;; # worlds of one
     settings) echo '"$program" "$@" 2>/dev/null; exit $?' ;;                                                      # names nothing
@@ -23,6 +24,8 @@ defect_of() { # area
     damaged) echo '"$program" "$@" || kill -SEGV $$; exit 0' ;;                                                     # crashes
     options) echo '"$program" "$@"; status=$?; [ $status -eq 0 ] || echo "and more" >&2; exit $status' ;;           # two lines
     files) echo '"$program" "$@" 2>/dev/null; exit 0' ;;                                                            # says nothing
+    grids) echo 'case $* in *--steps=2*) ;; *) exec "$program" "$@" 2>/dev/null ;; esac' ;;                         # names nobody
+    elastic) echo 'case $* in *--elastic*) set -- "$@" --seed=1 ;; esac' ;;                                           # other weights than by checkpoints
     signals) echo 'trap "" TERM HUP INT; "$program" "$@"; exit 1' ;;                                                # goes on
     esac
 }

@@ -1,6 +1,6 @@
 # SIGINT, SIGTERM and SIGHUP at random moments, to the launchers and to the benches, some of which run others in their turn:
 # two seconds are promised, ten are given on a busy machine; nothing is left. SIGKILL to a launcher takes its ranks along.
-what='signals at random moments end programs and their children'
+what='signals at random moments end programs and their children; a stopped rank is named'
 least=12
 endless='--steps=100000000'
 
@@ -36,7 +36,34 @@ start_target() { # a program that has children, or threads, and does not end by 
     job=$started
 }
 
+# One rank is stopped, at any moment of its life: the others name it at their deadline, and the launcher ends it.
+stopped_rank() {
+    choose ddp ddprun
+    case $chosen in
+    ddp) set -- "$build/ddp_train" --spawn=3 ;;
+    ddprun) set -- "$build/ddprun" --nproc-per-node=3 --grace=1 "$build/ddp_train" ;;
+    esac
+    # shellcheck disable=SC2086 # lists
+    start job "$@" $training $endless --timeout=4 --save="$work/checkpoint" --save-every=20
+    job=$started rank='' ticks=500
+    draw 3
+    while [ -z "$rank" ] && [ $ticks -gt 0 ]; do
+        rank=$(grep -lszx "RANK=$drawn" $(sed 's#[0-9]*#/proc/&/environ#g' "/proc/$job/task/$job/children") | cut -d/ -f3)
+        ticks=$((ticks - 1))
+        sleep 0.01
+    done
+    wanted=$drawn
+    pause 800
+    kill -STOP "$rank" || { fail 'no rank could be stopped'; return; }
+    await_end "$job" 'a job with a stopped rank' 45
+    expect_status 3
+    grep -qE "rank $wanted (of 3 )?did not .*within 4 s" "$err.job" || fail "rank $wanted is not named: $(head -n 1 "$err.job")"
+    [ "$(grep -c ': error: ' "$err.job")" -le 3 ] || fail 'more than three errors'
+}
+
 signals_case() {
+    draw 4
+    [ "$drawn" -gt 0 ] || { stopped_rank; return; }
     start_target
     pause 1500
     is_running "$job" || { wait "$job"; status=$?; [ $status -eq 0 ] || fail "$target ended by itself with $status"; return; }

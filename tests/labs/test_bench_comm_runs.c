@@ -36,10 +36,11 @@ static void make_settings(ls_int_list n, const char *sizes) {
 
 static void add_everything(void) {
     for (const comm_operation *operation = comm_operations; operation->name; operation++) {
-        if (!comm_is_all_reduce(operation)) settings.cases[settings.case_count++] = (comm_case){operation, ""};
+        if (!comm_is_all_reduce(operation))
+            settings.cases[settings.case_count++] = (comm_case){.operation = operation, .algorithm = ""};
         for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; comm_is_all_reduce(operation) && row->name;
              row++)
-            settings.cases[settings.case_count++] = (comm_case){operation, row->name};
+            settings.cases[settings.case_count++] = (comm_case){.operation = operation, .algorithm = row->name};
     }
 }
 
@@ -127,7 +128,7 @@ TEST_IN(scratch, test_a_wrong_result_ends_the_bench) {
     comm_results *results;
     broken.enqueue = broken_all_reduce;
     make_settings((ls_int_list){.count = 1, .values = {2}}, "64");
-    settings.cases[settings.case_count++] = (comm_case){&broken, "direct"};
+    settings.cases[settings.case_count++] = (comm_case){.operation = &broken, .algorithm = "direct"};
     settings.variants[COMM_SHM_SHARED] = settings.variants[COMM_THREADS] = true;
     assert_int_equal(comm_results_create(&results, &settings, &machine), LS_OK);
     assert_int_equal(run_one(results, COMM_SHM_SHARED), LS_ERR_INVALID);
@@ -147,7 +148,7 @@ TEST_IN(scratch, test_a_count_that_differs_is_found) {
     comm_results *results;
     dishonest.cost = wrong_cost;
     make_settings((ls_int_list){.count = 1, .values = {3}}, "64");
-    settings.cases[settings.case_count++] = (comm_case){&dishonest, ""};
+    settings.cases[settings.case_count++] = (comm_case){.operation = &dishonest, .algorithm = ""};
     settings.variants[COMM_SHM_SHARED] = settings.check_only = true;
     assert_int_equal(comm_results_create(&results, &settings, &machine), LS_OK);
     assert_int_equal(run_one(results, COMM_SHM_SHARED), LS_OK);

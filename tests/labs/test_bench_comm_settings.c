@@ -100,3 +100,13 @@ TEST_IN(scratch, test_lists_keep_their_order_and_drop_doubles) {
     assert_int_equal(comm_owner(&settings, 1), 1);
     assert_int_equal(comm_owner(&settings, 2), 2);
 }
+
+TEST_IN(scratch, test_flight_cost_adds_a_case_without_record) {
+    assert_int_equal(parse("--flight-cost", "--op=barrier,all_reduce", "--allreduce=ring,direct", NULL), LS_OK);
+    assert_int_equal(settings.case_count, 5);
+    for (int c = 1; c < 5; c++) {
+        assert_string_equal(settings.cases[c].algorithm, c < 3 ? "ring" : "direct");
+        assert_int_equal(settings.cases[c].unrecorded, c % 2 == 0);
+        assert_int_equal(comm_owner(&settings, c), c);
+    }
+}

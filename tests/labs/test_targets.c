@@ -41,7 +41,8 @@ TEST_IN(programs, test_recipes_of_benches_are_replaced) {
     static program p;
     static const char looking[] =
         "unset ROOMS\n"
-        "for target in accuracy recipes claims tables bench-comm bench-dp-vs-ddp bench-memory bench-gpt 'class "
+        "for target in accuracy recipes claims tables bench-comm bench-dp-vs-ddp bench-memory bench-gpt bench-launch "
+        "'class "
         "SUBMISSIONS=x' "
         "'lab LAB=03'; "
         "do\n"
@@ -59,7 +60,8 @@ TEST_IN(programs, test_progress) {
     static const char saying[] =
         "unset ROOMS\n"
         "export MAKEFLAGS= MAKELEVEL=0 V=\n"
-        "for target in tables bench-dp-vs-ddp bench-memory bench-gpt; do make -n BUILD=\"$1\" $target | grep -q "
+        "for target in tables bench-dp-vs-ddp bench-memory bench-gpt bench-launch; do make -n BUILD=\"$1\" $target | "
+        "grep -q "
         "'minutes' || "
         "echo $target; "
         "done\n"
@@ -94,7 +96,7 @@ static const char targets_and_variables[] =
     "course-check PARTS\nhandout OUT\nlab-figures LAB\nbench-comm N\nbench-comm COMM_ARGS\naccuracy DEVICE\n"
     "recipes RECIPE\nrecipes DATA\nbench-memory MODEL\nbench-memory N\nbench-memory MEMORY_ARGS\nbench-gpt "
     "MODEL\nbench-gpt PYTHON\n"
-    "bench-gpt GPT_ARGS\nbench-dp-vs-ddp "
+    "bench-gpt GPT_ARGS\nbench-launch N\nbench-launch TORCHRUN\nbench-launch LAUNCH_ARGS\nbench-dp-vs-ddp "
     "MODEL\nbench-dp-vs-ddp N\nbench-dp-vs-ddp BATCH\n"
     "bench-dp-vs-ddp PER_DEVICE_BATCH\ntables TABLES\npytorch-check PYTHON\ngpu-check GPU_ARGS\ngpu-bundle CUDA_ARCH\n"
     "guides-check PAGE\ncheck-docs RUN\nhostile AREAS\nrounding ROUNDING\nfuzz MINUTES\nsoak TESTS\n"
@@ -140,20 +142,22 @@ TEST_IN(programs, test_values_are_no_commands) {
 TEST_IN(programs, test_unknown_names) {
     static const struct {
         const char *words, *told;
-    } cases[] = {{"bench", "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp bench-gpt bench-memory."},
-                 {"tests", "There is no target 'tests'; near it: test."},
-                 {"figures", "There is no target 'figures'; near it: lab-figures."},
-                 {"zzz", "There is no target 'zzz'; make help lists all."},
-                 {"test ROOMS=bse", "ROOMS is 'bse'; it takes: base "},
-                 {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
-                 {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
-                 {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
-                 {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout "},
-                 {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
-                 {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
-                 {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
-                 {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
-                 {"check-docs RUN=modle", "there is no page 'modle'; "}};
+    } cases[] = {
+        {"bench",
+         "There is no target 'bench'; near it: bench-comm bench-dp-vs-ddp bench-gpt bench-launch bench-memory."},
+        {"tests", "There is no target 'tests'; near it: test."},
+        {"figures", "There is no target 'figures'; near it: lab-figures."},
+        {"zzz", "There is no target 'zzz'; make help lists all."},
+        {"test ROOMS=bse", "ROOMS is 'bse'; it takes: base "},
+        {"soak TESTS=test_bse", "TESTS is 'test_bse'; it takes names of "},
+        {"lab LAB=99", "LAB is '99'; it takes: 01 02 "},
+        {"report LAB=1", "LAB is '1'; it takes: 01 02 "},
+        {"course-check PARTS=bug", "PARTS is 'bug'; it takes: handout "},
+        {"course-check RUNS=some", "RUNS is 'some'; it takes a whole number."},
+        {"all SAN=address", "SAN is 'address'; it takes: asan ubsan tsan fuzz."},
+        {"accuracy DEVICE=gpu", "DEVICE is 'gpu'; it takes: cpu cuda."},
+        {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
+        {"check-docs RUN=modle", "there is no page 'modle'; "}};
     static program p;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         program_run(&p, "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", cases[i].words);
@@ -233,7 +237,7 @@ TEST_IN(programs, test_lab_builds_what_it_needs) {
     assert_int_equal(programs, 2);
     assert_int_equal(lines, expected);
     assert_int_equal(shown, 0);
-    program_run(&p, "/bin/rm -r %s", scratch_path("for_lab"));
+    program_run(&p, "/bin/rm -r %s", scratch_path("for_lab/obj/ddp_procs"));
     program_run(&p, "/bin/sh %s %s MAKE_TERMOUT=x", scratch_path("lab.sh"), scratch_path(".")); /* as on a terminal */
     if (sscanf(p.out_text, "%d %d %d %d %d", &library, &programs, &lines, &expected, &shown) != 5)
         fail_msg("%s", p.err_text);

@@ -21,6 +21,9 @@ FILE *scratch_file(void);
 
 void start_job(run *r);
 
+/* The same, with the caller's `out` and `err`. */
+void start_job_with_files(run *r);
+
 /* Waits for the launcher and reads what it and the ranks have written; its exit status. */
 int finish_job(run *r);
 
@@ -36,7 +39,11 @@ void expect_gone(const run *r, int wanted);
 /* The text's lines, in any order, are the expected ones (which are sorted). Changes the text. */
 void expect_lines(char *text, size_t count, const char *const *expected);
 
-/* The launcher's one line is `expected`, in which # stands for any number. */
+/* The launcher's last line is `expected`, in which # stands for any number; in front of it are only those that list the
+ * failures. */
 void expect_message(const run *r, const char *expected);
+
+/* The same of all that was printed on stderr. */
+void expect_all(const run *r, const char *expected);
 
 #endif

@@ -53,6 +53,30 @@ TEST_CASE(test_environment) {
     unsetenv("LS_JOB_TOKEN");
 }
 
+/* What programs that are written for torchrun read; nothing of another launcher's that this job does not have. */
+TEST_CASE(test_environment_of_torchrun) {
+    static const char *const expected[] = {"0 0 default 1 2 2 0 0 False 1 no 1", "0 1 default 1 2 2 0 0 False 1 no 1"};
+    static const char *const script =
+        "echo $GROUP_RANK $ROLE_RANK $ROLE_NAME $GROUP_WORLD_SIZE $ROLE_WORLD_SIZE $LOCAL_WORLD_SIZE "
+        "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_USE_AGENT_STORE "
+        "$TORCH_NCCL_ASYNC_ERROR_HANDLING ${TORCHELASTIC_ERROR_FILE-no} ${OMP_NUM_THREADS-no}";
+    run r;
+    setenv("GROUP_RANK", "7", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("TORCHELASTIC_ERROR_FILE", "/another/launchers", 1);
+    unsetenv("OMP_NUM_THREADS");
+    assert_int_equal(run_shells(&r, 2, script), 0);
+    expect_lines(r.out_text, 2, expected);
+    static const char *const alone[] = {"0 0 default 1 1 1 0 0 False 2 no no"}; /* one process has all cores */
+    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 1);                          /* the user's own */
+    assert_int_equal(run_shells(&r, 1, script), 0);
+    expect_lines(r.out_text, 1, alone);
+    unsetenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    unsetenv("GROUP_RANK");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+}
+
 /* The same for the ranks of a job, another for the next job. */
 TEST_CASE(test_jobs_have_names) {
     run r;
@@ -168,8 +192,10 @@ TEST_CASE(test_a_rank_may_end_early_with_0) {
 TEST_CASE(test_a_talkative_rank_does_not_block) {
     run r;
     assert_int_equal(run_shells(&r, 1, "head -c 300000 /dev/zero | tr '\\0' x >/proc/self/fd/$LS_CAUSE_FD; exit 1"), 1);
-    assert_int_equal(strlen(r.err_text), strlen("launcher: error: rank 0 (pid ) exited with status 1: \n") + 1023 +
-                                             strspn(strstr(r.err_text, "pid ") + 4, "0123456789"));
+    const char *line = strstr(r.err_text, "launcher: error: rank 0 (pid ");
+    assert_non_null(line);
+    assert_int_equal(strlen(line), strlen("launcher: error: rank 0 (pid ) exited with status 1: \n") + 1023 +
+                                       strspn(strstr(line, "pid ") + 4, "0123456789"));
 }
 
 /* --- what cannot be started --------------------------------------------------------------------------------------------- */
@@ -274,6 +300,7 @@ int main(int argc, char **argv) {
     alarm(150);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_environment_of_torchrun),
         cmocka_unit_test(test_jobs_have_names),
         cmocka_unit_test(test_ranks_inherit_no_pipes_and_no_signal_mask),
         cmocka_unit_test(test_ranks_of_this_program_meet_in_the_store),

@@ -119,6 +119,7 @@ static ls_status run_steps(struct session *s, const struct assignment *a, const 
         if (status == LS_OK) status = ls_step_update(s->parallel);
         bool look = !a->plan->rush || k + 1 == a->plan->steps;
         if (status == LS_OK && look) status = session_loss(s, k, &o->losses[k]);
+        if (s->parallel->loss_elsewhere) o->losses[k] = 0;
         if (status == LS_OK && look) status = session_hash(s, &o->weights[k], &o->state[k]);
         struct ls_scaler_state scaler = {0};
         if (status == LS_OK && look) status = session_scaler(s, &scaler);
@@ -137,60 +138,70 @@ static void run_assignment(struct rank *rank) {
     struct plan plan = *a->plan;
     plan.bootstrap = &rank->bootstrap;
     struct outcome *o = &a->outcomes[rank->rank];
-    ls_comm *comm = NULL;
     struct session session;
     struct samples samples;
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
-    ls_status status = plan_has_group(&plan) ? group_open(&comm, rank, plan.allreduce) : LS_OK;
-    if (status == LS_OK) status = sync_group_open(&plan.sync_group, comm, rank, &plan);
+    ls_status status = plan_groups_open(&plan, rank, NULL);
+    ls_comm *comm = plan.groups.job;
     if (status == LS_OK) status = session_open(&session, &plan, comm);
     if (status == LS_OK) {
-        bool read = samples_make(&samples, &plan, session.model, rank->rank, rank->world_size);
+        const ls_parallel *p = session.parallel;
+        bool read = samples_make(&samples, &plan, session.model, p->data_rank, p->data_size);
         status = read ? run_steps(&session, a, &samples, o) : LS_ERR_IO;
         if (status != LS_OK && comm) ls_comm_abort(comm, "a step failed");
         if (ls_model_batchnorm_count(session.model) > 0)
             o->batches_tracked = *ls_model_batches_tracked(session.model, 0);
-        if (plan_has_group(&plan)) o->buckets = bucket_count(reducer_of(session.parallel));
+        if (plan_has_buckets(&plan)) o->buckets = bucket_count(reducer_of(session.parallel));
         session_close(&session);
         samples_free(&samples);
     }
-    if (plan.gpus == 0) {
-        ls_comm_destroy(plan.sync_group);
-        ls_comm_destroy(comm);
-    }
+    if (plan.gpus == 0) plan_groups_close(&plan.groups);
     snprintf(o->message, sizeof o->message, "%s", rank->message);
     o->status = status;
 }
 
 /* oneDNN writes its machine code at a process's first products (some 30 ms), which takes longer than all products of a
  * small run: once here, and the ranks are born with it. Products so small that they start no threads, which a fork
- * would lose; a single row goes another way than a matrix. */
+ * would lose; a single row, a few rows times a transposed matrix, and other matrices have code of their own. */
 static void prepare_products(void) {
     enum { SIDE = 16 };
+    static const size_t sides[] = {1, 2, SIDE};
     static float ones[SIDE * SIDE], c[SIDE * SIDE];
     for (int i = 0; i < SIDE * SIDE; i++) ones[i] = 1;
-    for (size_t side = 1; side <= SIDE; side += SIDE - 1) {
-        ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){
-            .dtype = LS_FP32, .c_dtype = LS_FP32, .m = side, .n = side, .k = side, .a = ones, .b = ones, .c = c});
+    for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
+        size_t side = sides[s];
+        ls_status status = ls_cpu_gemm(&(struct ls_gemm_arguments){.dtype = LS_FP32,
+                                                                   .c_dtype = LS_FP32,
+                                                                   .m = side,
+                                                                   .n = side,
+                                                                   .k = side,
+                                                                   .transpose_b = side < SIDE,
+                                                                   .a = ones,
+                                                                   .b = ones,
+                                                                   .c = c});
         if (status == LS_OK && c[0] == (float)side) continue;
         fprintf(stderr, "a product of %zu x %zu fails\n", side, side);
         abort();
     }
 }
 
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument) {
+    prepare_products();
+    run_good_ranks(world_size, body, argument);
+}
+
 void run_plan(const struct plan *plan, struct outcome *outcomes, void (*look)(struct session *s, struct outcome *o)) {
     struct assignment assignment = {plan, outcomes, look};
-    prepare_products();
     int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct outcome){.status = LS_ERR_SYSTEM};
-    run_good_ranks(ranks, run_assignment, &assignment);
+    run_training_ranks(ranks, run_assignment, &assignment);
 }
 
 double global_loss(const struct plan *plan, const struct outcome *outcomes, size_t step) {
     if (plan_ranks(plan) == 1) return outcomes[0].losses[step];
     double sum = 0;
     for (int r = 0; r < plan->devices; r++) sum += outcomes[r].losses[step];
-    return sum / plan->devices;
+    return sum / plan_replicas(plan);
 }
 
 int first_difference(const struct outcome *left, const struct outcome *right, size_t steps) {

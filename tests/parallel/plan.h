@@ -9,8 +9,22 @@
 #include "common/seam/step.h"
 #include "ddp_procs/distributed.h"
 #include "tests/comm/ranks.h"
+#include "tests/parallel/groups.h"
 
-enum mode { MODE_SINGLE, MODE_DP, MODE_DDP, MODE_TOPK, MODE_ZERO1, MODE_ZERO2, MODE_ZERO3, MODES };
+/* From MODE_SPLIT on ranks have parts of a network: some of its blocks, or a part of each layer. */
+enum mode {
+    MODE_SINGLE,
+    MODE_DP,
+    MODE_DDP,
+    MODE_TOPK,
+    MODE_ZERO1,
+    MODE_ZERO2,
+    MODE_ZERO3,
+    MODE_PIPELINE,
+    MODE_TENSOR,
+    MODES,
+    MODE_SPLIT = MODE_PIPELINE
+};
 
 enum { MAX_STEPS = 64, MAX_RANKS = 8 };
 
@@ -51,7 +65,11 @@ struct plan {
     int prefetch;                  /* ZeRO-3: units that are gathered ahead */
     double fraction;               /* top-k; 0: 1, with DDP's bits */
     bool forgets;                  /* top-k without feedback */
-    ls_comm *sync_group;           /* what sync_group_open has made, in the process that opens a session */
+    int parts;                     /* of a network that is split; 0: two of an even number of ranks, else one */
+    ddp_schedule_kind schedule;    /* of a pipeline */
+    bool sequence;                 /* ranks that share layers have rows of their own */
+    bool sharded;                  /* replicas of a network that is split share the optimizer's state out: ZeRO-1 */
+    struct plan_groups groups;     /* what plan_groups_open has made, in the process that opens a session */
     const ls_bootstrap *bootstrap; /* of the ranks, for groups that get GPUs */
 };
 
@@ -60,7 +78,7 @@ struct outcome {
     ls_status status;
     char message[512];
     uint64_t weights[MAX_STEPS], state[MAX_STEPS]; /* hashes after each step: parameters; parameters and buffers */
-    double losses[MAX_STEPS];                      /* of this rank */
+    double losses[MAX_STEPS];                      /* of this rank; 0: another rank has them */
     float scales[MAX_STEPS];                       /* of the loss, after each step; 0 without a scaler */
     int64_t skipped;                               /* updates that infinities have kept from being made */
     uint64_t bytes[LS_PHASE_COUNT];                /* moved in each phase by all devices of the process */
@@ -76,12 +94,12 @@ struct session {
     ls_device *devices[MAX_RANKS];
     ls_model *model;
     ls_parallel *parallel;
-    ls_comm *attached[2]; /* groups that have this rank's GPU, which must go before it */
+    struct plan_groups attached; /* which have this rank's GPU, and must go before it */
 };
 
-/* Opens what the plan says; `comm` is NULL but for DDP. Ranks other than 0 get other initial weights. On failure there
- * is nothing to close, but `comm` and the plan's sync_group. On GPUs the session takes these two over, also if it
- * fails. */
+/* Opens what the plan says; `comm`, a group of all ranks, is NULL but for DDP and its variants. Ranks other than 0 get other
+ * initial weights, but where they have parts of the same ones. On failure there is nothing to close, but `comm` and the plan's
+ * groups. On GPUs the session takes these over, also if it fails. */
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
 
@@ -92,16 +110,30 @@ struct plan_mode {
 };
 extern const struct plan_mode plan_modes[MODES];
 
-/* The processes that the plan takes, and whether these are ranks of a group. */
+/* run_good_ranks for ranks that multiply matrices: oneDNN writes its machine code before they are born. */
+void run_training_ranks(int world_size, void (*body)(struct rank *rank), const void *argument);
+
+/* The processes that the plan takes, and whether these are ranks of a group. Into how many parts the network is split, and how
+ * many replicas of it take samples of their own. */
 int plan_ranks(const struct plan *plan);
 bool plan_has_group(const struct plan *plan);
+bool plan_has_buckets(const struct plan *plan); /* of gradients */
+int plan_parts(const struct plan *plan);
+int plan_replicas(const struct plan *plan);
+
+/* The plan whose bits are due: of the mode that this one's must equal, with as many replicas. */
+struct plan plan_equal(const struct plan *plan);
 
 /* One step, enqueued, without waiting. */
 ls_status session_step(struct session *s, const ls_batch *batch);
 
 ls_status session_synchronize(struct session *s);
 
-/* Hashes of the parameters and of parameters and buffers, whatever lies between them; waits for the device. */
+/* Of other stages: each rank gets theirs, too. */
+ls_status session_share_buffers(struct session *s);
+
+/* Hashes of the parameters and of parameters and buffers, whatever lies between them and wherever parts of them are; waits for the
+ * device. */
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state);
 
 /* The loss scaler's state; all zero without one. */
@@ -118,15 +150,9 @@ struct samples {
     ls_batch batches[MAX_STEPS];
 };
 
+/* Those of a replica (ls_parallel's data_rank and data_size). */
 bool samples_make(struct samples *samples, const struct plan *plan, const ls_model *model, int rank, int world_size);
 void samples_free(struct samples *samples);
-
-/* The group of a DDP rank. */
-ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce);
-
-/* The second group of a rank whose plan synchronises batch norm or shards the optimizer, destroyed before the first, `comm`;
- * *out is NULL for all others. */
-ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan);
 
 /* Memory that forked processes share with the parent, zero-filled. */
 void *shared_alloc(size_t nbytes);

@@ -27,7 +27,8 @@ static ls_status run_seed(const struct assignment *a, int seed, const struct ran
     struct session session;
     ls_status status = session_open(&session, &plan, comm);
     if (status != LS_OK) return status;
-    if (!samples->inputs && !samples_make(samples, &plan, session.model, rank->rank, rank->world_size))
+    const ls_parallel *p = session.parallel;
+    if (!samples->inputs && !samples_make(samples, &plan, session.model, p->data_rank, p->data_size))
         status = LS_ERR_IO;
     for (size_t k = 0; status == LS_OK && k < plan.steps; k++) status = session_step(&session, &samples->batches[k]);
     if (status == LS_OK) status = session_hash(&session, &o->weights[seed - 1], &o->state[seed - 1]);
@@ -43,24 +44,21 @@ static void run_assignment(struct rank *rank) {
     struct seed_outcomes *o = &a.outcomes[rank->rank];
     if (a.drop_wait) setenv("LS_CPU_DROP_WAIT", a.drop_wait, 1);
     ls_set_wait_timeout_s(PLAN_TIMEOUT_S);
-    ls_comm *comm = NULL;
-    o->status = plan_has_group(&plan) ? group_open(&comm, rank, plan.allreduce) : LS_OK;
-    if (o->status == LS_OK) o->status = sync_group_open(&plan.sync_group, comm, rank, &plan);
+    o->status = plan_groups_open(&plan, rank, NULL);
     struct samples samples = {0};
     for (int seed = 1; o->status == LS_OK && seed <= a.seeds; seed++) {
-        o->status = run_seed(&a, seed, rank, comm, &samples);
+        o->status = run_seed(&a, seed, rank, plan.groups.job, &samples);
         if (o->status == LS_OK) o->done = seed;
     }
     samples_free(&samples);
-    ls_comm_destroy(plan.sync_group);
-    ls_comm_destroy(comm);
+    plan_groups_close(&plan.groups);
 }
 
 void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {
     struct assignment assignment = {plan, seeds, drop_wait, outcomes};
     int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct seed_outcomes){.status = LS_ERR_SYSTEM};
-    run_good_ranks(ranks, run_assignment, &assignment);
+    run_training_ranks(ranks, run_assignment, &assignment);
 }
 
 int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,

@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/nn/tensor_parallel.h"
 #include "ddp_procs/buckets.h"
-#include "ddp_procs/distributed.h"
+#include "ddp_procs/pipeline.h"
 #include "ddp_procs/sharded.h"
 #include "ddp_procs/topk.h"
 #include "dp_threads/data_parallel.h"
@@ -30,9 +31,11 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
 
 static int micro_batches(const struct plan *plan) { return plan->accumulate > 0 ? plan->accumulate : 1; }
 
-/* Samples of a micro-batch, over all devices, at most; DataParallel wants one for each. */
+/* Samples of a micro-batch, over all devices, at most; DataParallel wants one for each. A network that is split has room for its
+ * replica's. */
 static size_t max_batch(const struct plan *plan) {
-    size_t rows = ls_micro_batch_rows(plan->batch, micro_batches(plan)), devices = (size_t)plan->devices;
+    size_t replicas = plan->mode >= MODE_SPLIT ? (size_t)plan_replicas(plan) : 1, devices = (size_t)plan->devices;
+    size_t rows = ls_micro_batch_rows((plan->batch + replicas - 1) / replicas, micro_batches(plan));
     return plan->mode == MODE_DP && rows < devices ? devices : rows;
 }
 
@@ -49,13 +52,26 @@ static ls_status fill_model(struct session *s, const struct plan *plan, int rank
     return ls_model_init(s->model, plan->seed + (uint64_t)rank);
 }
 
+/* A part of each layer: the ranks that have the others draw the same weights. */
+static ls_status open_part(struct session *s, const struct plan *plan) {
+    int parts = plan_parts(plan);
+    const ls_tensor_options part = {s->rank % parts, parts, plan->sequence};
+    ls_status status = ls_tensor_create_model(&s->model, s->devices[0], plan->model, &part, max_batch(plan),
+                                              plan->precision, plan->every, false);
+    if (status != LS_OK) return status;
+    ls_tensor_meet(s->model, plan->groups.mesh.axis[LS_MESH_TENSOR]);
+    return fill_model(s, plan, s->rank / parts);
+}
+
 static ls_status open_model(struct session *s, const struct plan *plan) {
     size_t pieces = plan->mode == MODE_DP ? (size_t)plan->devices : 1, rows = (max_batch(plan) + pieces - 1) / pieces;
-    bool placed = plan->mode == MODE_ZERO3;
-    ls_status status = plan->network ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows,
-                                                                   plan->precision, plan->every, placed)
-                                     : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows,
-                                                                plan->precision, plan->every, placed);
+    bool placed = plan->mode == MODE_ZERO3 || plan->mode == MODE_PIPELINE;
+    int every = plan->mode == MODE_PIPELINE ? LS_FORWARD_ONLY : plan->every;
+    if (plan->mode == MODE_TENSOR) return open_part(s, plan);
+    ls_status status =
+        plan->network
+            ? ls_model_create_segments_of(&s->model, s->devices[0], plan->network, rows, plan->precision, every, placed)
+            : ls_model_create_segments(&s->model, s->devices[0], plan->model, rows, plan->precision, every, placed);
     return status == LS_OK && !placed ? fill_model(s, plan, s->rank) : status;
 }
 
@@ -79,9 +95,15 @@ static ls_status open_dp(struct session *s, const struct plan *plan, ls_comm *co
 
 static ddp_options options_of(const struct plan *plan, ls_comm *comm) {
     double cap = plan->bucket_cap_mb > 0 ? plan->bucket_cap_mb : DDP_DEFAULT_BUCKET_CAP_MB;
-    return (ddp_options){.comm = comm,
-                         .sync_bn = plan->sync_bn ? plan->sync_group : NULL,
-                         .shards = plan->sync_group,
+    const struct plan_groups *groups = &plan->groups;
+    bool is_grid = groups->mesh.job != NULL;
+    return (ddp_options){.comm = is_grid ? groups->mesh.axis[LS_MESH_DATA] : comm,
+                         .mesh = is_grid ? &groups->mesh : NULL,
+                         .sync_bn = plan->sync_bn ? groups->second : NULL,
+                         .shards = plan->mode == MODE_PIPELINE ? groups->all : groups->second,
+                         .stages = groups->stages,
+                         .schedule = plan->schedule,
+                         .micro_batches = micro_batches(plan),
                          .max_batch = max_batch(plan),
                          .optimizer = optimizer_of(plan),
                          .join = plan->join,
@@ -121,6 +143,16 @@ static ls_status open_zero3(struct session *s, const struct plan *plan, ls_comm 
     return status == LS_OK ? fill_model(s, plan, 0) : status;
 }
 
+static ls_status open_pipeline(struct session *s, const struct plan *plan, ls_comm *comm) {
+    const ddp_options options = options_of(plan, comm);
+    ls_status status = ddp_create_pipeline(&s->parallel, s->model, &options);
+    return status == LS_OK ? fill_model(s, plan, 0) : status;
+}
+
+static ls_status open_tensor(struct session *s, const struct plan *plan, ls_comm *comm) {
+    return plan->sharded ? open_zero1(s, plan, comm) : open_ddp(s, plan, comm);
+}
+
 const struct plan_mode plan_modes[MODES] = {
     [MODE_SINGLE] = {&ls_single_mode, open_single},
     [MODE_DP] = {&dp_mode, open_dp},
@@ -129,33 +161,44 @@ const struct plan_mode plan_modes[MODES] = {
     [MODE_ZERO1] = {&ddp_zero1_mode, open_zero1},
     [MODE_ZERO2] = {&ddp_zero2_mode, open_zero2},
     [MODE_ZERO3] = {&ddp_zero3_mode, open_zero3},
+    [MODE_PIPELINE] = {&ddp_pipeline_mode, open_pipeline},
+    [MODE_TENSOR] = {&ddp_mode, open_tensor},
 };
 
 bool plan_has_group(const struct plan *plan) { return plan_modes[plan->mode].mode->process != NULL; }
 
+bool plan_has_buckets(const struct plan *plan) { return plan_has_group(plan) && plan->mode != MODE_PIPELINE; }
+
 int plan_ranks(const struct plan *plan) { return plan_has_group(plan) ? plan->devices : 1; }
 
-/* Gives the rank's groups its GPU. */
-static ls_status attach(struct session *s, const struct plan *plan, ls_comm *comm) {
-    if (plan->gpus == 0) return LS_OK;
-    ls_comm_options options = {
-        .rank = s->rank, .world_size = s->world_size, .timeout_s = PLAN_TIMEOUT_S, .bootstrap = plan->bootstrap};
-    ls_comm_path path = plan->nccl ? LS_COMM_NCCL : LS_COMM_STAGED;
-    ls_status status = comm ? ls_comm_attach_device(comm, s->devices[0], path, &options) : LS_OK;
-    options.group = "sync_bn";
-    if (status != LS_OK || !plan->sync_group) return status;
-    return ls_comm_attach_device(plan->sync_group, s->devices[0], path, &options);
+int plan_parts(const struct plan *plan) {
+    if (plan->mode < MODE_SPLIT) return 1;
+    return plan->parts > 0 ? plan->parts : 1 + (plan->devices % 2 == 0);
+}
+
+int plan_replicas(const struct plan *plan) { return plan->devices / plan_parts(plan); }
+
+struct plan plan_equal(const struct plan *plan) {
+    struct plan equal = *plan;
+    const char *option = plan_modes[plan->mode].mode->equals;
+    if (plan->mode == MODE_PIPELINE) {
+        equal.devices = plan_replicas(plan);
+        equal.mode = equal.devices > 1 ? MODE_DDP : MODE_SINGLE;
+    } else {
+        for (equal.mode = 0; strcmp(plan_modes[equal.mode].mode->option, option) != 0;) equal.mode++;
+    }
+    return equal;
 }
 
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm) {
     *s = (struct session){.rank = comm ? ls_comm_rank(comm) : 0, .world_size = comm ? ls_comm_world_size(comm) : 1};
     if (plan->gpus > 0) {
-        s->attached[0] = plan->sync_group;
-        s->attached[1] = comm;
+        s->attached = plan->groups;
+        s->attached.job = comm;
     }
     ls_status status = open_devices(s, plan);
     if (status == LS_OK) status = open_model(s, plan);
-    if (status == LS_OK) status = attach(s, plan, comm);
+    if (status == LS_OK && plan->gpus > 0) status = plan_groups_attach(&s->attached, plan, s->devices[0]);
     if (status == LS_OK) status = plan_modes[plan->mode].open(s, plan, comm);
     if (status == LS_OK) s->parallel->micro_batches = micro_batches(plan);
     if (status != LS_OK) session_close(s);
@@ -165,7 +208,7 @@ ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm
 void session_close(struct session *s) {
     if (s->parallel) s->parallel->ops->destroy(s->parallel);
     ls_model_destroy(s->model);
-    for (int i = 0; i < 2; i++) ls_comm_destroy(s->attached[i]);
+    plan_groups_close(&s->attached);
     for (int i = 0; i < s->device_count; i++) ls_device_close(s->devices[i]);
     *s = (struct session){0};
 }
@@ -197,16 +240,23 @@ static uint64_t hash_floats(uint64_t hash, const float *values, size_t count) {
 
 static ls_status hash_tensor(uint64_t *hash, const struct session *s, size_t t) {
     const ls_parameters *all = ls_model_tensors(s->model);
-    float *host = malloc(all->tensors[t].count * sizeof *host);
+    size_t count = ls_parameters_whole(all, t)->count;
+    float *host = malloc(count * sizeof *host);
     ls_status status = host ? ls_parameters_read(all, t, host) : LS_ERR_NO_MEMORY;
-    if (status == LS_OK) *hash = hash_floats(*hash, host, all->tensors[t].count);
+    if (status == LS_OK) *hash = hash_floats(*hash, host, count);
     free(host);
     return status;
+}
+
+ls_status session_share_buffers(struct session *s) {
+    ls_parallel *p = s->parallel;
+    return p->mode == &ddp_pipeline_mode ? p->process->before_evaluation(p) : LS_OK;
 }
 
 ls_status session_hash(struct session *s, uint64_t *weights, uint64_t *state) {
     size_t parameters = ls_model_parameter_count(s->model), count = parameters + ls_model_buffer_count(s->model), t = 0;
     ls_status status = session_synchronize(s);
+    if (status == LS_OK) status = session_share_buffers(s);
     *weights = LS_HASH_SEED;
     for (; status == LS_OK && t < parameters; t++) status = hash_tensor(weights, s, t);
     *state = *weights;
@@ -226,27 +276,4 @@ ls_status session_loss(struct session *s, uint64_t step, double *loss) {
     ls_status status = ls_copy_now(stream, &value, s->parallel->losses + step % LS_LOSS_RING, sizeof value);
     *loss = (double)value;
     return status;
-}
-
-ls_status group_open(ls_comm **out, const struct rank *rank, const char *allreduce) {
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = rank->world_size,
-                               .timeout_s = PLAN_TIMEOUT_S,
-                               .allreduce = allreduce ? allreduce : "naive",
-                               .bootstrap = &rank->bootstrap};
-    return ls_comm_create_shm(out, &options);
-}
-
-ls_status sync_group_open(ls_comm **out, const ls_comm *comm, const struct rank *rank, const struct plan *plan) {
-    *out = NULL;
-    bool shards = plan->mode >= MODE_ZERO1;
-    if (!plan_has_group(plan) || !(plan->sync_bn || shards)) return LS_OK;
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = rank->world_size,
-                               .timeout_s = PLAN_TIMEOUT_S,
-                               .allreduce = "direct",
-                               .bootstrap = &rank->bootstrap,
-                               .group = "sync_bn",
-                               .job = comm};
-    return ls_comm_create_shm(out, &options);
 }

@@ -200,7 +200,7 @@ TEST(small_integers_give_the_same_bits) {
             struct plan plan = make(linear, ways[w].mode, devices, k);
             plan.optimizer.learning_rate = 0.5;
             plan.optimizer.momentum = 0;
-            run_good_ranks(plan.mode == MODE_DDP ? devices : 1, exact_rank, &plan);
+            run_training_ranks(plan.mode == MODE_DDP ? devices : 1, exact_rank, &plan);
         }
     }
 }
@@ -315,8 +315,8 @@ static void unused_rank(struct rank *rank) {
 }
 
 TEST(a_parameter_counts_as_used_in_any_micro_batch) {
-    run_good_ranks(2, unused_rank, NULL);
-    run_good_ranks(2, unused_rank, "scaled");
+    run_training_ranks(2, unused_rank, NULL);
+    run_training_ranks(2, unused_rank, "scaled");
 }
 
 /* --- every order of the streams ---------------------------------------------------------------------------------- */

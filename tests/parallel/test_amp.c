@@ -178,7 +178,7 @@ TEST(an_infinity_anywhere_leaves_out_the_step_everywhere) {
         plan.accumulate = 2;
         plan.no_overlap = true; /* the gradients wait for `reduce` */
         plan.optimizer.scaler.enabled = true;
-        run_good_ranks(plan_ranks(&plan), poked_rank, &plan);
+        run_training_ranks(plan_ranks(&plan), poked_rank, &plan);
     }
 }
 
@@ -201,7 +201,7 @@ static void drifting_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-TEST(scalers_that_differ_are_noticed) { run_good_ranks(2, drifting_rank, NULL); }
+TEST(scalers_that_differ_are_noticed) { run_training_ranks(2, drifting_rank, NULL); }
 
 /* 2^40 is halved until fp16 can hold the gradients, step after step, none of which changes a weight; then the run goes
  * on. */

@@ -65,8 +65,8 @@ static void golden_rank(struct rank *rank) {
 }
 
 TEST(the_last_steps_weigh_as_in_pytorch) {
-    run_good_ranks(2, golden_rank, NULL);
-    run_good_ranks(2, golden_rank, "divide by the initial world size");
+    run_training_ranks(2, golden_rank, NULL);
+    run_training_ranks(2, golden_rank, "divide by the initial world size");
 }
 
 /* --- one device with the whole batch ------------------------------------------------------------------------------ */
@@ -129,13 +129,13 @@ static void single_rank(struct rank *rank) {
 
 TEST(uneven_steps_equal_one_device) {
     struct script script = uneven;
-    run_good_ranks(script.ranks, single_rank, &script);
+    run_training_ranks(script.ranks, single_rank, &script);
     script.optimizer = LS_ADAM; /* whose moments the ranks without samples keep as well */
-    run_good_ranks(script.ranks, single_rank, &script);
+    run_training_ranks(script.ranks, single_rank, &script);
     script.join.divide_by_initial_world_size = true;
-    run_good_ranks(script.ranks, single_rank, &script);
+    run_training_ranks(script.ranks, single_rank, &script);
     script.accumulate = 3; /* of one sample or two, or without */
-    run_good_ranks(script.ranks, single_rank, &script);
+    run_training_ranks(script.ranks, single_rank, &script);
 }
 
 /* The state after two steps of which all ranks have their part. */
@@ -168,7 +168,7 @@ static void even_rank(struct rank *rank) {
     ls_comm_destroy(comm);
 }
 
-TEST(without_an_early_end_nothing_changes) { run_good_ranks(3, even_rank, NULL); }
+TEST(without_an_early_end_nothing_changes) { run_training_ranks(3, even_rank, NULL); }
 
 /* --- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -213,7 +213,7 @@ static void buffers_rank(struct rank *rank) {
     player_close(&player);
 }
 
-TEST(buffers_come_from_the_highest_rank_that_has_samples) { run_good_ranks(3, buffers_rank, NULL); }
+TEST(buffers_come_from_the_highest_rank_that_has_samples) { run_training_ranks(3, buffers_rank, NULL); }
 
 /* The larger of two ranks that end together is the last. */
 static void tie_rank(struct rank *rank) {
@@ -232,7 +232,7 @@ static void tie_rank(struct rank *rank) {
     player_close(&player);
 }
 
-TEST(the_larger_of_two_last_ranks_counts) { run_good_ranks(3, tie_rank, NULL); }
+TEST(the_larger_of_two_last_ranks_counts) { run_training_ranks(3, tie_rank, NULL); }
 
 /* --- how a run ends ---------------------------------------------------------------------------------------------- */
 
@@ -267,8 +267,8 @@ static void no_throw_rank(struct rank *rank) {
 }
 
 TEST(an_early_end_stops_everybody_if_asked) {
-    run_good_ranks(4, throw_rank, NULL);
-    run_good_ranks(2, no_throw_rank, NULL);
+    run_training_ranks(4, throw_rank, NULL);
+    run_training_ranks(2, no_throw_rank, NULL);
 }
 
 /* A rank that dies after it has run out, while it waits in others' steps, is missed at once. */
@@ -322,8 +322,8 @@ TEST(every_order_gives_the_same_bits) {
     struct script script = uneven;
     script.optimizer = LS_ADAM;
     script.join.divide_by_initial_world_size = true;
-    run_good_ranks(script.ranks, shuffled_rank, &script);
+    run_training_ranks(script.ranks, shuffled_rank, &script);
     script.model = "convnet"; /* whose buffers travel, once a step */
     script.accumulate = 2;
-    run_good_ranks(script.ranks, shuffled_rank, &script);
+    run_training_ranks(script.ranks, shuffled_rank, &script);
 }

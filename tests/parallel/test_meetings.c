@@ -137,10 +137,9 @@ static int64_t name_in_records(const struct rank *rank) {
 /* Ranks that are processes find the same name, and two groups have two. */
 static void compare_names(struct rank *rank) {
     struct plan plan = {.mode = MODE_DDP, .sync_bn = true};
-    ls_comm *groups[2];
     int64_t names[2], all[2][LS_COMM_MAX_RANKS];
-    CHECK(group_open(&groups[0], rank, NULL) == LS_OK);
-    CHECK(sync_group_open(&groups[1], groups[0], rank, &plan) == LS_OK);
+    CHECK(plan_groups_open(&plan, rank, NULL) == LS_OK);
+    ls_comm *groups[] = {plan.groups.job, plan.groups.second};
     ls_device_options options = {.kind = LS_DEVICE_CPU, .index = rank->rank, .devices_on_node = rank->world_size};
     ls_device *device;
     CHECK(ls_device_open(&device, &options) == LS_OK);
@@ -157,8 +156,8 @@ static void compare_names(struct rank *rank) {
     }
     CHECK(names[0] != names[1]);
     ls_probe_drop();
-    for (int g = 1; g >= 0; g--) ls_comm_destroy(groups[g]);
+    plan_groups_close(&plan.groups);
     ls_device_close(device);
 }
 
-TEST(test_groups_have_one_name_in_all_processes) { run_good_ranks(3, compare_names, NULL); }
+TEST(test_groups_have_one_name_in_all_processes) { run_training_ranks(3, compare_names, NULL); }

@@ -187,7 +187,7 @@ static struct recording *record(const struct plan *plan, ls_device_kind kind) {
     r->kind = (int)kind;
     r->plan = plan;
     bool ranks = plan->mode == MODE_DDP && kind == LS_DEVICE_CPU;
-    run_good_ranks(ranks ? plan->devices : 1, record_steps, r);
+    run_training_ranks(ranks ? plan->devices : 1, record_steps, r);
     return r;
 }
 

@@ -94,7 +94,7 @@ static void run(struct plan plan, void (*look)(const struct rank *, const struct
     plan.steps = UNSEEN_STEPS + SEEN_STEPS;
     plan.optimizer = ls_optimizer_defaults(LS_SGD);
     struct assignment a = {.plan = plan, .look = look};
-    run_good_ranks(plan_ranks(&plan), record_run, &a);
+    run_training_ranks(plan_ranks(&plan), record_run, &a);
 }
 
 /* --- gradients and buckets ---------------------------------------------------------------------------------------- */

@@ -75,6 +75,6 @@ static void note_order(struct rank *rank) {
 TEST(the_shared_gradient_is_ready_once_behind_its_last_use) {
     ls_network *network = residual_network();
     const struct plan plan = make(network, 2, LS_FP32);
-    run_good_ranks(2, note_order, &plan);
+    run_training_ranks(2, note_order, &plan);
     ls_network_destroy(network);
 }

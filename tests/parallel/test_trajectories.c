@@ -134,7 +134,7 @@ static void expect_trajectory(struct plan plan) {
     struct training t = {.plan = &plan, .losses = scratch_path("losses")};
     t.outcomes = shared_alloc(MAX_RANKS * sizeof *t.outcomes);
     assert_non_null(t.outcomes);
-    run_good_ranks(ranks, train, &t);
+    run_training_ranks(ranks, train, &t);
     int count = read_losses(t.losses, losses);
     assert_int_equal(count, plan.steps);
     if (!stored_losses_follow(plan.stored, losses, count))

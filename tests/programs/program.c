@@ -128,10 +128,10 @@ const char *build_folder(void) {
 }
 
 static bool is_program(const char *word) {
-    static const char *const programs[] = {"dp_train", "ddp_train",  "ddprun",          "mkdigits",     "gpu_check",
-                                           "fit_tn",   "replay",     "hello",           "who_gets",     "who_holds",
-                                           "grade",    "bench_comm", "bench_dp_vs_ddp", "bench_memory", "calibrate",
-                                           "tables",   "bench_gpt",  "course_report"};
+    static const char *const programs[] = {
+        "dp_train",  "ddp_train",     "ddprun", "mkdigits",   "gpu_check",       "fit_tn",       "replay",    "hello",
+        "who_gets",  "who_holds",     "grade",  "bench_comm", "bench_dp_vs_ddp", "bench_memory", "calibrate", "tables",
+        "bench_gpt", "course_report", "flight", "who_hangs",  "visits",          "bench_launch"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         if (strcmp(word, programs[i]) == 0) return true;
     return false;
@@ -323,6 +323,21 @@ void program_expect_no_named_files(pid_t pid) {
         if (name) expect_elsewhere(name);
     }
     fclose(maps);
+}
+
+int program_take_failures(program *p) {
+    int count = 0;
+    for (char *line = p->err_text, *next; *line;) {
+        next = strchr(line, '\n') ? strchr(line, '\n') + 1 : strchr(line, '\0');
+        const char *failed = strstr(line, ") failed "), *rank = strstr(line, ": rank ");
+        if (failed && failed < next && rank && rank < failed && !memmem(line, (size_t)(rank - line), " ", 1)) {
+            memmove(line, next, strlen(next) + 1);
+            count++;
+        } else {
+            line = next;
+        }
+    }
+    return count;
 }
 
 void program_expect_text(const program *p, const char *text) {

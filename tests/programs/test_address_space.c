@@ -36,6 +36,23 @@ TEST_IN(programs, no_limit_ends_a_program_by_a_signal) {
     }
 }
 
+/* Where memory is scarce, oneDNN starts a thread of OpenMP's in the process that looks first and then launches. It must not
+ * take the signal that tells of a rank's end. */
+TEST_IN(programs, a_launcher_hears_of_its_ranks_under_any_limit) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    skip();
+#endif
+    static program p;
+    scratch_write("limited", script, sizeof script - 1);
+    for (int kib = 140000; kib < 152000; kib += 1000) {
+        program_start(&p, "/bin/sh %s %d %s/ddp_train --spawn 2 --device-kind cpu --steps 1 --no-evaluate --quiet",
+                      scratch_path("limited"), kib, build_folder());
+        program_finish_within(&p, 60);
+        if (p.status >= 128 || (p.status != 0 && p.err_text[0] == '\0'))
+            fail_msg("%d KiB: status %d: %s", kib, p.status, p.err_text);
+    }
+}
+
 int main(void) {
     alarm(230);
     return run_added_tests();

@@ -186,6 +186,7 @@ TEST_IN(programs, test_ranks_of_ddprun) {
         static program p;
         assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 ddp_train %s", cases[i].line), cases[i].status);
         assert_string_equal(p.out_text, "");
+        assert_int_equal(program_take_failures(&p) > 0, cases[i].status != 2);
         if (count_lines(p.err_text) != 2) fail_msg("not two lines: %s", p.err_text);
         if (count_text(p.err_text, cases[i].text) < 2) fail_msg("'%s' is not in: %s", cases[i].text, p.err_text);
         assert_non_null(strstr(p.err_text, "ddprun: error: rank "));
@@ -232,6 +233,7 @@ TEST_IN(programs, test_full_devices) {
         assert_int_equal(count_lines(p.err_text), files);
         assert_non_null(strstr(p.out_text, "final loss"));
         assert_int_equal(program_run(&p, "ddp_train --spawn 2 --steps 2 %s", options[i]), 1);
+        assert_int_equal(program_take_failures(&p), 1);
         assert_int_equal(count_lines(p.err_text), files + 1);
         assert_non_null(strstr(p.err_text, "[rank 0]: error: cannot write all of /dev/full"));
     }

@@ -1,5 +1,5 @@
-/* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, and who_holds's
- * prediction beside its count. */
+/* The programs of the course's labs: hello's ranks as threads and as processes, who_gets's lists, who_holds's prediction
+ * beside its count, the ways in which who_hangs does, and what visits counts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -147,4 +147,57 @@ TEST_IN(programs, who_holds_refuses) {
     }
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 who_holds"), 2);
     assert_int_equal(program_run(&p, "STREAMS=full who_holds"), 1);
+}
+
+/* --- who_hangs and visits --------------------------------------------------------------------------------------------- */
+
+/* Of each way the first line of the table. */
+TEST_IN(programs, who_hangs_parts_where_it_says) {
+    static const struct {
+        const char *options, *line;
+        int status;
+    } ways[] = {
+        {"skipped --rank 1", "rank 1 is at #119 all_reduce of bucket 2, the others at #119 all_reduce of bucket 1", 1},
+        {"extra --rank 0", "rank 0 is at #119 barrier, the others at #119 all_reduce of bucket 1", 1},
+        {"order --rank 2", "rank 2 is at #119 all_reduce of bucket 2, the others at #119 all_reduce of bucket 1", 1},
+        {"count --rank 1", "rank 1 is at #119 all_reduce of bucket 1 (201 fp32, sum), the others at", 1},
+        {"stopped --rank 2", "rank 2 is missing at #119 all_reduce of bucket 1 (200 fp32, sum)", 3},
+        {"branched --rank 2", "rank 2 is without a match for #30 send of activations to rank 2 (80 fp32)", 3},
+        {"alike --rank 1", "rank 1 is at #89 all_reduce of bucket 2, the others at #89 all_reduce of bucket 1", 3},
+        {"ahead --rank 1 --steps 60", "rank 1 is behind all that the records of other ranks still hold", 3},
+    };
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        program_run(&p, "LS_CPU_STREAMS=threads ddprun --nproc-per-node 3 --grace 0.1 who_hangs --way %s",
+                    ways[i].options);
+        if (p.status != ways[i].status) fail_msg("%s: status %d\n%s", ways[i].options, p.status, p.err_text);
+        expect_error(ways[i].line);
+    }
+}
+
+TEST_IN(programs, who_hangs_ends_well_without_a_way) {
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 who_hangs"), 0);
+    assert_string_equal(p.err_text, "");
+    assert_int_equal(program_run(&p, "who_hangs"), 2);
+    expect_error("one rank waits for nobody");
+    assert_int_equal(program_run(&p, "who_hangs --way none"), 2);
+}
+
+/* Weights of zero have seen nothing. (Runs that count: where ranks are lost and come back.) */
+TEST_IN(programs, visits_counts_what_a_run_has_trained_on) {
+    const char *folder = scratch_path("samples");
+    assert_int_equal(program_run(&p, "visits --write %s", folder), 0);
+    assert_int_equal(program_run(&p, "visits %s/zeros", scratch_path("samples")), 0);
+    assert_string_equal(p.out_text, "600 samples: 0 times\n");
+    assert_int_equal(
+        program_run(&p,
+                    "ddp_train --spawn 2 --data %s --init %s/zeros --save-weights %s/weights --epochs 2 "
+                    "--model mlp:784,10 --batch-size 60 --normalize none --optimizer sgd --momentum 0 --lr 0.0001 "
+                    "--no-evaluate",
+                    scratch_path("samples"), scratch_path("samples"), scratch_path("samples")),
+        0);
+    assert_int_equal(program_run(&p, "visits %s/weights", scratch_path("samples")), 0);
+    assert_string_equal(p.out_text, "600 samples: 2 times\n");
+    assert_int_equal(program_run(&p, "visits"), 2);
+    assert_int_equal(program_run(&p, "visits %s", scratch_path("none")), 1);
+    assert_int_equal(program_run(&p, "visits --write a b"), 2);
 }

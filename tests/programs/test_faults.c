@@ -12,9 +12,10 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 8 };
 
 /* Small enough for an epoch to pass quickly under a sanitizer; each step has 60 samples, which 1, 2 and 3 ranks
  * share. */
@@ -43,19 +44,23 @@ static void start_ranks(job *j, int missing, const char *options) {
         if (r != missing) start_rank(j, r, options);
 }
 
-/* All but the lost rank end with status 3 and one line, which names it and says the verdict. */
-static void expect_survivors(job *j, int lost, const char *verdict) {
+/* All but the lost rank end with status 3 and one error, which names it and says the verdict; `tables`: how many of them
+ * show where all ranks were. */
+static void expect_survivors(job *j, int lost, const char *verdict, int tables) {
     char wanted[64];
+    int shown = 0;
     snprintf(wanted, sizeof wanted, "rank %d%s", lost, verdict);
     for (int r = 0; r < j->world_size; r++) {
         if (r == lost) continue;
         const program *p = &j->ranks[r];
         program_finish(&j->ranks[r]);
-        if (p->status != 3 || count_lines(p->err_text) != 1)
+        shown += count_lines(p->err_text) > 1;
+        if (p->status != 3 || count_text(p->err_text, ": error: ") != 1)
             fail_msg("rank %d of %d ended with %d: %s", r, j->world_size, p->status, p->err_text);
         if (!strstr(p->err_text, wanted))
             fail_msg("rank %d of %d does not say '%s': %s", r, j->world_size, wanted, p->err_text);
     }
+    assert_int_equal(shown, tables);
 }
 
 /* --- ranks without a launcher ----------------------------------------------------------------------------------------- */
@@ -73,7 +78,7 @@ static void kill_one(int world_size, int lost, const char *streams, const char *
     for (int r = 0; r < world_size; r++) program_expect_no_named_files(j.ranks[r].pid);
     kill(j.ranks[lost].pid, SIGKILL);
     assert_int_equal(program_finish(&j.ranks[lost]), 128 + SIGKILL);
-    expect_survivors(&j, lost, " died");
+    expect_survivors(&j, lost, " died", 1);
     assert_int_equal(scratch_file_count(), 0);
 }
 
@@ -114,26 +119,38 @@ TEST_IN(programs, test_a_rank_with_a_part_of_the_layers_is_killed) {
     kill_one(4, 3, "inline", "gpt:2,4,32,16", "--data sums:1 --tensor 4 --sequence-parallel");
     kill_one(4, 2, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --pipeline 2 --accumulate 2");
     kill_one(4, 1, "threads", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --sequence-parallel --shard-state 1");
+    kill_one(8, 5, "inline", "gpt:2,2,32,16", "--data sums:1 --tensor 2 --pipeline 2 --sequence-parallel");
 }
 
 TEST_IN(programs, test_a_rank_is_stopped) {
-    enum { JOBS = 5 };
+    static const struct {
+        int ranks, stopped;
+        const char *streams, *how;
+    } rows[] = {
+        {2, 1, "inline", ""},
+        {3, 0, "inline", ""},
+        {2, 1, "threads", ""},
+        {2, 1, "inline", "--pipeline 2 --accumulate 4"},
+        {2, 0, "threads", "--pipeline 2 --schedule gpipe"},
+        {2, 1, "threads", "--tensor 2"},
+        {4, 2, "inline", "--model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --pipeline 2"},
+        {8, 3, "inline",
+         "--model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --pipeline 2 --shard-state 1"},
+    };
+    enum { JOBS = sizeof rows / sizeof *rows };
     static job jobs[JOBS];
-    static const int stopped[JOBS] = {1, 0, 1, 1, 0}, world_size[JOBS] = {2, 3, 2, 2, 2};
-    static const char *const streams[JOBS] = {"inline", "inline", "threads", "inline", "threads"};
-    static const char *const how[JOBS] = {"", "", "", "--pipeline 2 --accumulate 4", "--pipeline 2 --schedule gpipe"};
     char options[256];
     for (int i = 0; i < JOBS; i++) { /* all wait at the same time */
-        jobs[i] = make_job(world_size[i]);
-        jobs[i].streams = streams[i];
-        snprintf(options, sizeof options, "%s --timeout 2 %s", endless, how[i]);
+        jobs[i] = make_job(rows[i].ranks);
+        jobs[i].streams = rows[i].streams;
+        snprintf(options, sizeof options, "%s --timeout 2 %s", endless, rows[i].how);
         start_ranks(&jobs[i], -1, options);
         program_await(&jobs[i].ranks[0], "\nepoch ");
-        kill(jobs[i].ranks[stopped[i]].pid, SIGSTOP);
+        kill(jobs[i].ranks[rows[i].stopped].pid, SIGSTOP);
     }
     for (int i = 0; i < JOBS; i++) {
-        program *p = &jobs[i].ranks[stopped[i]];
-        expect_survivors(&jobs[i], stopped[i], " did not come within 2 s");
+        program *p = &jobs[i].ranks[rows[i].stopped];
+        expect_survivors(&jobs[i], rows[i].stopped, " did not come within 2 s", 1);
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);
@@ -264,9 +281,9 @@ TEST_IN(programs, test_a_rank_never_joins) {
     jobs[3] = make_job(2); /* here, one fails before it joins */
     start_rank(&jobs[3], 0, "--batch-size 6");
     start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
-    for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "");
+    for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "", 0);
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why");
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why", 0);
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */
@@ -292,7 +309,12 @@ TEST_IN(programs, test_a_rank_of_a_launcher_is_killed) {
         kill(pid, SIGKILL);
         assert_int_equal(program_finish(&p), 1);
         if (!strstr(p.err_text, wanted)) fail_msg("'%s' is not in: %s", wanted, p.err_text);
-        assert_true(count_lines(p.err_text) <= 3); /* the survivors', if they had time for them, and the launcher's */
+        char first[128];
+        snprintf(first, sizeof first, ": rank 1 (pid %d) failed first, at ", (int)pid);
+        assert_non_null(strstr(p.err_text, first));
+        assert_in_range(program_take_failures(&p), 1, 3);
+        /* the survivors', if they had time for them, and the launcher's */
+        assert_true(count_text(p.err_text, ": error: ") <= 3);
         assert_int_equal(scratch_file_count(), 0);
     }
 }

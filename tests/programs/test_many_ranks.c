@@ -1,11 +1,14 @@
 /* 64 ranks on however few cores there are: they start, train in step, and end. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/base/text.h"
 #include "tests/programs/program.h"
 
 /* They take 3 s on two free cores; this is for a sanitizer on a machine that does a lot else. */
@@ -40,4 +43,30 @@ TEST_IN(programs, launched_ranks_stay_together) {
     static program p;
     run(&p, "ddprun --nproc-per-node 64 ddp_train --debug-ranks");
     hash_of(&p);
+}
+
+/* Of 63 others each notices that one is gone, and few lines say it. */
+static void lose_one(bool started, int signal_number, int status, const char *verdict) {
+    static program p;
+    enum { VICTIM = 37, MOST_ERRORS = 3 };
+    program_start(
+        &p,
+        "ddprun --nproc-per-node 64 --grace 1 ddp_train --model mlp:784,16,10 --batch-size 64 --epochs 100000 "
+        "--no-evaluate --quiet --timeout %d",
+        signal_number == SIGSTOP ? 20 : 100);
+    pid_t pid = 0;
+    if (started) program_await(&p, "\nepoch ");
+    while ((pid = program_rank(&p, VICTIM)) == 0) usleep(1000);
+    kill(pid, signal_number);
+    program_finish_within(&p, DEADLINE_S);
+    bool named = strstr(p.err_text, "rank 37 ") && strstr(p.err_text, verdict);
+    if (p.status != status || !named || count_text(p.err_text, ": error: ") > MOST_ERRORS)
+        fail_msg("status %d, %d lines: %s", p.status, count_lines(p.err_text), p.err_text);
+}
+
+TEST_IN(programs, one_of_64_ranks_is_lost) {
+    static const char *const killed = "rank 37 (pid ";
+    lose_one(true, SIGKILL, 1, killed);
+    lose_one(false, SIGKILL, 1, killed);
+    lose_one(true, SIGSTOP, 3, "rank 37 did not come within 20 s");
 }

@@ -32,12 +32,13 @@ static const struct mode modes[] = {
 };
 
 /* One rank says it in its own words, the others quote it, and the launcher repeats it. */
-static void expect_stop(const struct mode *mode, const program *p, const char *text) {
-    int own = 0;
+static void expect_stop(const struct mode *mode, program *p, const char *text) {
+    int own = 0, failed = program_take_failures(p);
     char begin[256];
     snprintf(begin, sizeof begin, "error: %s", text);
     own = count_text(p->err_text, begin);
-    bool right = p->status == 1 && count_lines(p->err_text) == mode->ranks + mode->launcher && own == 1;
+    bool right = failed == (mode->launcher ? mode->ranks : 0);
+    right = right && p->status == 1 && count_lines(p->err_text) == mode->ranks + mode->launcher && own == 1;
     right = right && count_text(p->err_text, text) == mode->ranks + mode->launcher;
     right = right && count_text(p->err_text, " has given up: step ") == mode->ranks - 1;
     if (mode->launcher) right = right && count_text(p->err_text, "exited with status 1: step ") == 1;
@@ -133,6 +134,7 @@ TEST_IN(programs, test_weights_with_a_nan) {
         program_run(&p, "%s --model mlp:784,32,10 --init %s --dump-losses %s", modes[m].line, weights, losses);
         snprintf(text, sizeof text, "%s: %s holds NaN, as element ", weights, tensor);
         bool by_ddprun = strncmp(modes[m].line, "ddprun", 6) == 0; /* which then says who failed */
+        assert_int_equal(program_take_failures(&p) > 0, by_ddprun);
         if (p.status != 1 || count_lines(p.err_text) != 1 + by_ddprun || !strstr(p.err_text, text) || p.out_text[0])
             fail_msg("%s ended with %d and said: %s", modes[m].line, p.status, p.err_text);
         assert_int_equal(access(losses, F_OK), -1);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -107,10 +108,9 @@ TEST_IN(scratch, lines_of_an_earlier_run_are_kept) {
     o.metrics = scratch_path("metrics");
     o.resume = scratch_path("checkpoint");
     expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume would write over them", NULL);
-    o.resume_if_present = o.resume;
+    o.resume_if_present = o.resume; /* goes on with them */
     o.resume = NULL;
-    expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume-if-present would write over them",
-                    NULL);
+    assert_int_equal(ls_report_check(&o), LS_OK);
     o.resume_if_present = scratch_path("none");
     assert_int_equal(ls_report_check(&o), LS_OK);
 }
@@ -154,6 +154,8 @@ struct run {
     ls_train_options options;
     ls_parallel parallel;
     ls_report *report;
+    int64_t steps; /* before it */
+    double last_loss;
 };
 
 static struct run make_run(const char *metrics, const char *losses) {
@@ -171,7 +173,7 @@ static ls_status open_report(struct run *run) {
     FILE *real = stdout;
     stdout = fopen("/dev/null", "w");
     assert_non_null(stdout);
-    ls_status status = ls_report_open(&run->report, &run->options, &run->parallel);
+    ls_status status = ls_report_open(&run->report, &run->options, &run->parallel, run->steps, run->last_loss);
     fclose(stdout);
     stdout = real;
     return status;
@@ -199,6 +201,58 @@ TEST_IN(scratch, a_line_that_cannot_be_written_is_told_at_once) {
     assert_string_equal(losses, "1\n1\n");
     free(losses);
     assert_int_equal(close_report(&run), LS_ERR_IO);
+}
+
+/* A run that was killed: its lines go further than its checkpoint, and the last one may be cut. */
+TEST_IN(scratch, a_run_that_goes_on_keeps_the_lines_before_it) {
+    static const char losses[] = "3\n2\n1\n0.5\n0.2", metrics[] =
+                                                          "{\"step\": 0, \"loss\": 2}\n"
+                                                          "{\"step\": 1, \"epoch\": 0, \"loss\": 2, \"lr\": 1}\n{\"st";
+    scratch_write("losses", losses, sizeof losses - 1);
+    scratch_write("metrics", metrics, sizeof metrics - 1);
+    char place[600];
+    snprintf(place, sizeof place, "%s", scratch_path("metrics"));
+    struct run run = make_run(place, scratch_path("losses"));
+    run.steps = 2;
+    run.last_loss = 2;
+    assert_int_equal(open_report(&run), LS_OK);
+    put_step(&run, 2);
+    assert_int_equal(close_report(&run), LS_OK);
+    char *text = scratch_read_text("losses");
+    assert_string_equal(text, "3\n2\n1\n");
+    free(text);
+    text = scratch_read_text("metrics");
+    size_t kept = sizeof metrics - 1 - strlen("{\"st");
+    static const char next[] = "{\"step\": 2, \"epoch\": 0, \"loss\": 1, ";
+    assert_memory_equal(text, metrics, kept);
+    assert_memory_equal(text + kept, next, sizeof next - 1);
+    free(text);
+}
+
+/* Neither file is touched if one is of another run. */
+TEST_IN(scratch, lines_of_another_run_are_not_gone_on_with) {
+    static const struct {
+        const char *losses, *metrics, *named;
+    } others[] = {{"3\n2", "", "--dump-losses"}, /* too few: the last line is cut */
+                  {"3\n", "", "--dump-losses"},
+                  {"3\n2.5\n1\n", "", "--dump-losses"},
+                  {"3\n2\n1\n", "{\"step\": 7, \"loss\": 3, }\n{\"step\": 8, \"loss\": 2, }\n", "--metrics"},
+                  {"3\n2\n1\n", "{\"step\": 0, \"loss\": 3, }\n{\"step\": 1, \"loss\": 2.5, }\n", "--metrics"}};
+    char place[600];
+    snprintf(place, sizeof place, "%s", scratch_path("metrics"));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        scratch_write("losses", others[i].losses, strlen(others[i].losses));
+        scratch_write("metrics", others[i].metrics, strlen(others[i].metrics));
+        struct run run = make_run(place, scratch_path("losses"));
+        run.steps = 2;
+        run.last_loss = 2;
+        assert_int_equal(open_report(&run), LS_ERR_USAGE);
+        scratch_expect_error(others[i].named, "does not hold the lines of the 2 steps before the checkpoint");
+        close_empty_device(run.parallel.devices[0]);
+        char *text = scratch_read_text("losses");
+        assert_string_equal(text, others[i].losses);
+        free(text);
+    }
 }
 
 static void expect_no_begin(const char *metrics, const char *why) {
@@ -256,4 +310,25 @@ TEST_IN(scratch, a_pipe_with_a_reader_gets_the_lines) {
     put_step(&run, 1);
     scratch_expect_error("pipe: Broken pipe", "will end as failed");
     assert_int_equal(close_report(&run), LS_ERR_IO);
+}
+
+/* The lines of earlier reads stay, and no half line behind them. */
+TEST_IN(scratch, a_full_file_ends_with_a_whole_line) {
+    struct rlimit before, limit;
+    struct run run = make_run(NULL, scratch_path("losses"));
+    ls_log_init("test", -1, false);
+    assert_int_equal(open_report(&run), LS_OK);
+    put_step(&run, 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = 5, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int step = 1; step < 4; step++) ls_report_step(run.report, &(struct ls_report_line){.step = step, .loss = 1});
+    ls_report_flush(run.report);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0); /* there is room again */
+    scratch_expect_error("losses: File too large for the limit", "will end as failed");
+    put_step(&run, 4);
+    assert_int_equal(close_report(&run), LS_ERR_IO);
+    char *losses = scratch_read_text("losses");
+    assert_string_equal(losses, "1\n");
+    free(losses);
 }

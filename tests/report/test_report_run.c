@@ -76,7 +76,7 @@ static char *last_lines(struct made_run *run) {
     ls_report *report;
     stdout = open_memstream(&text, &nbytes);
     assert_non_null(stdout);
-    assert_int_equal(ls_report_open(&report, &run->options, &run->parallel), LS_OK);
+    assert_int_equal(ls_report_open(&report, &run->options, &run->parallel, 0, NAN), LS_OK);
     ls_status status = ls_report_close(report, &run->parallel, &run->result, run->rows);
     fclose(stdout);
     stdout = real;
@@ -193,7 +193,7 @@ TEST_IN(scratch, a_line_has_what_the_optimizer_says) {
     run.options.precision = LS_FP16;
     FILE *real = stdout;
     stdout = fopen("/dev/null", "w");
-    assert_int_equal(ls_report_open(&report, &run.options, &run.parallel), LS_OK);
+    assert_int_equal(ls_report_open(&report, &run.options, &run.parallel, 0, NAN), LS_OK);
     fclose(stdout);
     stdout = real;
     for (int i = 0; i < 5; i++) {

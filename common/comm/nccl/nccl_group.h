@@ -14,6 +14,7 @@
 struct ls_nccl_pending {
     cudaEvent_t event; /* recorded behind the operation; made at the entry's first use */
     ls_announcement what;
+    ls_flight_mark mark;
     double seen_us; /* when a waiting thread first found it unfinished; 0: not yet */
 };
 
@@ -61,8 +62,8 @@ void ls_nccl_leave(struct ls_nccl_group *group);
 /* The watcher (ls_device_watch) of a group. */
 ls_status ls_nccl_watch(void *group, double waited_us);
 
-/* Inside: notes that `what` was put on the stream, or is being captured into a graph. */
-ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_announcement *what, ls_stream *stream);
+/* Inside: notes that the operation was put on the stream, or is being captured into a graph. */
+ls_status ls_nccl_remember(struct ls_nccl_group *group, const ls_operation *operation, ls_stream *stream);
 
 /* Inside: forgets what is done; whether something is left. */
 bool ls_nccl_is_busy(struct ls_nccl_group *group);

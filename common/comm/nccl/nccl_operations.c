@@ -2,7 +2,7 @@
  *   idea  : all_reduce, broadcast, reduce, all_gather and reduce_scatter are NCCL's own. gather, scatter and send_recv
  *           are sends and receives in one ncclGroup, so that they go on at the same time. barrier is an
  *           all-reduce of one number. An operation of no elements is none
- *   cost  : a call of NCCL, an event, and two stores (issued.c). The host does not wait for the GPU or for other ranks,
+ *   cost  : a call of NCCL, an event, and the flight record. The host does not wait for the GPU or for other ranks,
  *           but it waits for NCCL: where the communicator is non-blocking, NCCL (2.28, say) hands every call to a new
  *           thread, and the host looks, giving its core away, until that has put the operation on the stream: tens of
  *           microseconds for each, and much longer at the first operation of its kind, when NCCL connects ranks
@@ -100,10 +100,12 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
     ls_status status = ls_comm_check(g->comm, what);
     if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has said why */
     if (status == LS_OK && !is_nothing(what)) {
-        ls_comm_issue(g->comm, what);
+        ls_flight_start(operation->mark, what);
         ncclResult_t result = run(g, operation, lane->stream);
         status = result == ncclSuccess ? LS_OK : ls_nccl_await_call(g, result, what);
-        if (status == LS_OK) status = ls_nccl_remember(g, what, stream);
+        if (status == LS_OK) status = ls_nccl_remember(g, operation, stream);
+    } else if (status == LS_OK) {
+        ls_flight_end(operation->mark, what);
     }
     if (status != LS_OK) {
         ls_nccl_abort(g);

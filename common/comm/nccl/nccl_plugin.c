@@ -119,11 +119,12 @@ static ls_status await_calls(struct ls_nccl_group **groups, int count, ncclResul
 /* The first operation has been put on the comm streams. The watcher ends the wait for it where it does not end by
  * itself. */
 static ls_status await_first(struct ls_nccl_group **groups, int count) {
+    const ls_operation first = {.what = coming_up};
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < count; p++) {
         ls_stream *stream = ls_device_stream(groups[p]->device, LS_STREAM_COMM);
         status = ls_device_watch(groups[p]->device, ls_nccl_watch, groups[p]);
-        if (status == LS_OK) status = ls_nccl_remember(groups[p], &coming_up, stream);
+        if (status == LS_OK) status = ls_nccl_remember(groups[p], &first, stream);
     }
     for (int p = 0; status == LS_OK && p < count; p++)
         status = ls_stream_synchronize(ls_device_stream(groups[p]->device, LS_STREAM_COMM));

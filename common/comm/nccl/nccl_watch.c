@@ -23,7 +23,6 @@
 #include "common/comm/wait.h"
 
 #define LS_LOOK_US 1e3
-#define LS_PATROL_US 5e4
 #define LS_SETTLE_SPIN_US 2e3 /* what a call takes NCCL's thread, unless ranks have to be connected */
 #define LS_SETTLE_NS 100000
 
@@ -53,6 +52,7 @@ static struct ls_nccl_pending *entry(struct ls_nccl_group *g, size_t number) {
 /* A broken GPU is reported by the thread that waits for it; here it only counts as not done. */
 bool ls_nccl_is_busy(struct ls_nccl_group *g) {
     while (g->pending_count > 0 && cudaEventQuery(entry(g, 0)->event) == cudaSuccess) {
+        ls_flight_end(entry(g, 0)->mark, &entry(g, 0)->what);
         g->first = (g->first + 1) % LS_NCCL_PENDING;
         g->pending_count--;
     }
@@ -60,10 +60,11 @@ bool ls_nccl_is_busy(struct ls_nccl_group *g) {
     return g->pending_count > 0;
 }
 
-ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what, ls_stream *stream) {
+ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_operation *operation, ls_stream *stream) {
     if (ls_cuda_is_capturing(stream)) {
         g->captured = true;
-        g->last_captured = *what;
+        g->last_captured = operation->what;
+        ls_flight_stamp(operation->mark, LS_STAMP_DONE, LS_FLIGHT_CAPTURED_TIME);
         return LS_OK;
     }
     /* With that many on their way this one goes without a name: those before and behind it have one. */
@@ -74,7 +75,8 @@ ls_status ls_nccl_remember(struct ls_nccl_group *g, const ls_announcement *what,
     if (!next->event) status = LS_CUDA(g->gpu, cudaEventCreateWithFlags(&next->event, cudaEventDisableTiming));
     if (status == LS_OK) status = LS_CUDA(g->gpu, cudaEventRecord(next->event, native));
     if (status != LS_OK) return status;
-    next->what = *what;
+    next->what = operation->what;
+    next->mark = operation->mark;
     next->seen_us = 0;
     g->pending_count++;
     return LS_OK;
@@ -142,7 +144,7 @@ static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *wha
     bool ranks[LS_COMM_MAX_RANKS], died;
     memset(missing, 0, LS_COMM_MAX_RANKS * sizeof *missing);
     if (comm->world_size == 1) return LS_OK;
-    ls_status status = what->kind == LS_OPERATION_ATTACH_NCCL ? LS_OK : ls_comm_compare_issued(comm, what, missing);
+    ls_status status = what->kind == LS_OPERATION_ATTACH_NCCL ? LS_OK : ls_comm_compare_enqueued(comm, what, missing);
     if (status != LS_OK || !find_lost(g, what, missing, ranks, &died)) return status;
     status = ls_comm_check(comm, what); /* whoever left after a failure has said why before */
     if (status != LS_OK) return status;
@@ -189,6 +191,7 @@ static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, do
     bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
+    ls_flight_look(g->comm);
     ls_status status = ls_nccl_ask_mates(g);
     if (status == LS_OK) status = look_around(g, what, missing);
     return status == LS_OK && late ? break_late(g, what, missing) : status;

@@ -109,6 +109,7 @@ const char *comm_variant_buffers(comm_variant variant);
 typedef struct comm_case {
     const comm_operation *operation;
     const char *algorithm; /* of all_reduce: a row of ls_allreduce_algorithms; else "" */
+    bool unrecorded;       /* the group keeps no flight record */
 } comm_case;
 
 typedef struct comm_settings {
@@ -125,6 +126,7 @@ typedef struct comm_settings {
     bool check_only;           /* no times */
     double timeout_s;          /* of every wait */
     bool compare;              /* with Open MPI and gloo */
+    bool flight_cost;          /* each all_reduce case has an unrecorded one behind it */
     const char *folder, *json; /* NULL: not written */
     bool quiet;
     int cores;
@@ -149,7 +151,7 @@ typedef struct comm_row {
     comm_variant variant;
     int case_index, size_index; /* in the settings; the rows of a size are neighbours */
     const comm_operation *operation;
-    char algorithm[32];
+    char algorithm[32]; /* the case's, or "direct unrecorded" */
     int n;
     size_t count, nbytes; /* of a part; the size */
     bool oversubscribed;

@@ -75,8 +75,10 @@ static void close_groups(comm_rank *rank) {
 
 static ls_comm_options options_of(const comm_settings *settings, int n, int index) {
     const char *algorithm = settings->cases[index].algorithm;
-    return (ls_comm_options){
-        .world_size = n, .timeout_s = settings->timeout_s, .allreduce = algorithm[0] ? algorithm : NULL};
+    return (ls_comm_options){.world_size = n,
+                             .timeout_s = settings->timeout_s,
+                             .allreduce = algorithm[0] ? algorithm : NULL,
+                             .unrecorded = settings->cases[index].unrecorded};
 }
 
 static ls_status join_groups(comm_rank *rank, struct meeting_point *point) {

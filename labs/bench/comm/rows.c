@@ -81,7 +81,8 @@ static void plan_group(comm_group *group, const comm_settings *settings) {
                               .operation = what->operation,
                               .n = group->n,
                               .oversubscribed = group->n > settings->cores};
-            snprintf(row->algorithm, sizeof row->algorithm, "%s", what->algorithm);
+            snprintf(row->algorithm, sizeof row->algorithm, "%s%s", what->algorithm,
+                     what->unrecorded ? " unrecorded" : "");
             row->count = comm_part_count(what->operation, group->n, settings->sizes[s], settings->dtype);
             row->nbytes = comm_size_parts(what->operation, group->n) * row->count * ls_dtype_nbytes(settings->dtype);
             row++;

@@ -125,12 +125,14 @@ static void take_name(const char **list, char name[64]) {
 }
 
 static ls_status add_case(comm_settings *settings, const comm_operation *operation, const char *algorithm) {
+    int count = settings->flight_cost && comm_is_all_reduce(operation) ? 2 : 1;
     for (int c = 0; c < settings->case_count; c++)
         if (settings->cases[c].operation == operation && strcmp(settings->cases[c].algorithm, algorithm) == 0)
             return LS_OK;
-    if (settings->case_count == COMM_CASES_MAX)
+    if (settings->case_count + count > COMM_CASES_MAX)
         return ls_fail(LS_ERR_USAGE, "--op, --allreduce: at most %d together", COMM_CASES_MAX);
-    settings->cases[settings->case_count++] = (comm_case){operation, algorithm};
+    for (int i = 0; i < count; i++)
+        settings->cases[settings->case_count++] = (comm_case){operation, algorithm, .unrecorded = i > 0};
     return LS_OK;
 }
 
@@ -210,6 +212,8 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
          .help = "where shm's buffers lie: in the group's shared memory, as DDP's gradients do, or in each rank's own"},
         {.kind = LS_OPTION_FLAG, .name = "compare", .to.flag = &s->compare,
          .help = "all_reduce of Open MPI and of gloo beside ours, where they are installed"},
+        {.kind = LS_OPTION_FLAG, .name = "flight-cost", .to.flag = &s->flight_cost,
+         .help = "each all_reduce also in a group without flight record, in turns, and how much longer it takes with it"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "runs", .to.number = &s->runs, .argument = "R",
          .limits = LS_BETWEEN(1, COMM_RUNS_MAX), .help = "runs of each row; the figures are medians",

@@ -155,7 +155,8 @@ static void formula_of(const struct sweep *sweep, const comm_row *row, int rank,
         row->operation->cost(cost, row->n, rank, row->count, element_nbytes);
         return;
     }
-    ls_allreduce_find(row->algorithm)->cost(cost, row->n, rank, row->count, element_nbytes);
+    const char *algorithm = sweep->self->settings->cases[row->case_index].algorithm;
+    ls_allreduce_find(algorithm)->cost(cost, row->n, rank, row->count, element_nbytes);
 }
 
 static size_t moved_bytes(const struct ls_allreduce_cost *cost) { return cost->sent_bytes + cost->received_bytes; }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/statistics.h"
 #include "common/comm/reduce_kernels.h"
 #include "labs/bench/comm/bench_comm.h"
 
@@ -156,6 +157,25 @@ static void print_legend(const comm_results *results) {
                results->absent);
 }
 
+/* Runs of the two cases took turns, so each pair met the machine alike. */
+static void print_flight_cost(const comm_results *results) {
+    const comm_settings *settings = settings_of(results);
+    double ratios[COMM_RUNS_MAX];
+    if (!settings->flight_cost || settings->check_only) return;
+    printf("\ntime with flight records / without, median (and quantiles 0.1 to 0.9) of %d pairs of runs\n",
+           settings->runs);
+    for (int i = 0; i + 1 < results->row_count; i++) {
+        const comm_row *with = &results->rows[i], *without = with + 1;
+        if (!settings->cases[without->case_index].unrecorded || without->case_index != with->case_index + 1) continue;
+        for (int run = 0; run < with->run_count; run++) ratios[run] = with->run_us[run] / without->run_us[run];
+        ls_sort(ratios, (size_t)with->run_count);
+        printf("%s %s, %s, N %d, %zu bytes: %.3f (%.3f to %.3f)\n", with->operation->name, with->algorithm,
+               comm_variant_backend(with->variant), with->n, with->nbytes,
+               ls_quantile(ratios, (size_t)with->run_count, 0.5), ls_quantile(ratios, (size_t)with->run_count, 0.1),
+               ls_quantile(ratios, (size_t)with->run_count, 0.9));
+    }
+}
+
 static bool has(const comm_settings *settings, const comm_operation *operation) {
     for (int c = 0; c < settings->case_count; c++)
         if (settings->cases[c].operation == operation) return true;
@@ -171,6 +191,7 @@ ls_status comm_print_rows(const comm_results *results) {
             status = print_operation(results, (comm_variant)v, operation);
         }
     }
+    if (status == LS_OK) print_flight_cost(results);
     if (status == LS_OK) print_legend(results);
     return status;
 }

@@ -36,7 +36,8 @@ typedef struct memory_technique {
     const char *name;   /* in the table */
     const char *option; /* of ddp_train; NULL: none, plain DDP */
     const char
-        *split; /* of ddp_train, followed by "=N": the network is cut among all ranks; NULL: each has all of it */
+        *split;     /* of ddp_train, followed by "=N": the network is cut among all ranks; NULL: each has all of it */
+    bool by_blocks; /* it is cut between blocks; else each layer is */
     int every, shard_state; /* the same for a replay (labs/replay/engine/plan.h) */
     bool is_replayed;       /* replay knows it */
     bool other_bits;        /* sums run in another order than plain DDP's */
@@ -47,9 +48,9 @@ typedef struct memory_model {
     const char *name; /* of the network, and of its workload */
     const char *data; /* ddp_train's --data; NULL: the network is only described, and cannot be run */
     const char *optimizer;
-    int64_t batch;  /* samples of a step over all devices, the same for every N */
-    int steps;      /* of a run */
-    int most_parts; /* that it can be cut into, by every split */
+    int64_t batch;     /* samples of a step over all devices, the same for every N */
+    int steps;         /* of a run */
+    int blocks, units; /* that it can be cut into: as many, or a divisor; 0: it says nothing of that */
 } memory_model;
 extern const memory_model memory_models[]; /* ended by one without a name */
 
@@ -96,8 +97,8 @@ typedef struct memory_results {
     memory_row rows[MEMORY_ROWS_MAX]; /* by model, then N, then technique */
 } memory_results;
 
-/* Lays out the rows: of two devices, or with a core for each device, measured where the network can be run; else
- * replayed, where replay knows the technique. */
+/* Lays out the rows, where the network can be cut so: of two devices, or with a core for each device, measured where it can be
+ * run; else replayed, where replay knows the technique. */
 void memory_plan_rows(memory_results *results);
 
 /* The row of a technique (by its place in the table), or NULL. */

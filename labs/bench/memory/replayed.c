@@ -43,6 +43,7 @@ ls_status memory_replay(memory_row *row, const memory_settings *settings) {
     if (plan.first_bucket_bytes > plan.bucket_bytes) plan.first_bucket_bytes = plan.bucket_bytes;
     plan.every = row->technique->every;
     plan.shard_state = row->technique->shard_state;
+    if (row->technique->split) plan.tensor = row->n;
     ls_status status = ls_node_open(&node, settings->node);
     if (status == LS_OK) status = ls_workload_open(&workload, row->model->name);
     if (status == LS_OK) plan.gil = ls_node_host(node)->lock_us > 0;

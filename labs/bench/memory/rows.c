@@ -10,7 +10,11 @@ static bool is_measured(const memory_model *model, int n, const memory_settings 
     return model->data && (n == 2 || n <= settings->cores);
 }
 
-static bool can_be_cut(const memory_row *row) { return !row->technique->split || row->n <= row->model->most_parts; }
+static bool can_be_cut(const memory_row *row) {
+    const memory_model *model = row->model;
+    if (!row->technique->split) return true;
+    return row->technique->by_blocks ? row->n <= model->blocks : model->units > 0 && model->units % row->n == 0;
+}
 
 void memory_plan_rows(memory_results *results) {
     const memory_settings *s = results->settings;
@@ -21,8 +25,8 @@ void memory_plan_rows(memory_results *results) {
                 memory_row row = {.model = &s->models[m], .technique = technique, .n = s->n.values[i], .repeats = true};
                 row.is_measured = is_measured(row.model, row.n, s);
                 row.oversubscribed = row.is_measured && row.n > s->cores;
-                bool is_there = row.is_measured ? can_be_cut(&row) : technique->is_replayed;
-                if (is_there) results->rows[results->row_count++] = row;
+                if (can_be_cut(&row) && (row.is_measured || technique->is_replayed))
+                    results->rows[results->row_count++] = row;
             }
         }
     }

@@ -11,8 +11,8 @@ const memory_technique memory_techniques[] = {
     {.name = "ZeRO-2", .option = "--shard-state=2", .shard_state = 2, .is_replayed = true},
     {.name = "ZeRO-3", .option = "--shard-state=3", .shard_state = 3, .is_replayed = true},
     {.name = "offload", .option = "--offload=optimizer"},
-    {.name = "pipeline", .split = "--pipeline", .option = "--accumulate=8", .other_bits = true},
-    {.name = "tensor", .split = "--tensor", .other_bits = true},
+    {.name = "pipeline", .split = "--pipeline", .option = "--accumulate=8", .by_blocks = true, .other_bits = true},
+    {.name = "tensor", .split = "--tensor", .is_replayed = true, .other_bits = true},
     {.name = NULL},
 };
 
@@ -22,13 +22,15 @@ const memory_model memory_models[] = {
      .optimizer = "adam",
      .batch = 512,
      .steps = LS_WARMUP_STEPS + 6,
-     .most_parts = 17},
+     .blocks = 17,
+     .units = 1024},
     {.name = "wide",
      .data = "random:0",
      .optimizer = "adam",
      .batch = 64,
      .steps = LS_WARMUP_STEPS + 10,
-     .most_parts = 2},
+     .blocks = 2,
+     .units = 8192},
     {.name = "resnet50", .optimizer = "sgd, momentum", .batch = 256},
     {.name = NULL},
 };

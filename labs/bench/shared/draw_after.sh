@@ -25,6 +25,10 @@ pictures() {
         drawn=$(draw gpt_attention) || { printf '%s\n' "$drawn"; return 1; }
         printf 'Picture (.svg beside it): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$')"
         ;;
+    launch)
+        drawn=$(draw launch) || { printf '%s\n' "$drawn"; return 1; }
+        printf 'Picture (.svg beside it): %s\n' "$(printf '%s\n' "$drawn" | grep '\.png$')"
+        ;;
     comm)
         printf '\nwritten:\n%s\n%s\n' "$csv" "$results/comm.json"
         draw allreduce

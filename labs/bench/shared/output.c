@@ -1,13 +1,12 @@
 #define _GNU_SOURCE
 #include "labs/bench/shared/output.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/file.h"
+#include "common/base/folder.h"
 #include "common/base/log.h"
 
 /* --- texts ------------------------------------------------------------------------------------------------------- */
@@ -69,26 +68,12 @@ ls_status bench_write_outputs(const char *folder, const bench_file *outputs, con
     return status;
 }
 
-/* With those above it. */
-static ls_status make_folder(const char *folder) {
-    char path[PATH_MAX];
-    ls_status status = find_path(path, folder, "");
-    if (status != LS_OK) return status;
-    for (char *at = path + 1; (at = strchr(at, '/')); at++) {
-        *at = '\0';
-        if (mkdir(path, 0777) < 0 && errno != EEXIST)
-            return ls_fail(LS_ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
-        *at = '/';
-    }
-    return LS_OK;
-}
-
 ls_status bench_prepare_folder(ls_named_files *files, const char *folder, const bench_file *outputs) {
     char path[PATH_MAX];
     for (const bench_file *file = outputs; file->name; file++)
         ls_named_files_add_outputs(files, "--out", folder, &file->name, 1);
     ls_status status = ls_named_files_check(files);
-    if (status == LS_OK && folder) status = make_folder(folder);
+    if (status == LS_OK && folder) status = ls_make_folders(folder);
     for (; status == LS_OK && folder && outputs->name; outputs++) {
         status = find_path(path, folder, outputs->name);
         if (status == LS_OK) status = ls_file_check(path);

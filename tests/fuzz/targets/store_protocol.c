@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ddp_procs/launch/store_meeting.h"
 #include "ddp_procs/launch/store_session.h"
 #include "tests/fuzz/targets/targets.h"
 
@@ -55,7 +56,30 @@ static void advance(ddp_service *service, struct peer *peer) {
     peer->c = NULL;
 }
 
-/* What poll would have the server do: let the client go on, and then all who wait for a key. */
+/* All that come are on the list, and whoever is on it is a member. */
+static void serve_meeting(ddp_service *service, struct peer peers[CLIENTS]) {
+    unsigned char list[DDP_MEETING_NBYTES];
+    ddp_session *sessions[CLIENTS];
+    size_t nbytes = 0;
+    int count = 0, waiting = 0;
+    for (int i = 0; i < CLIENTS; i++)
+        if (peers[i].c) sessions[count++] = peers[i].c;
+    for (int i = 0; i < count; i++) waiting += sessions[i]->phase == DDP_MEETING;
+    fuzz_require(waiting == service->meetings.waiting, "who waits is counted");
+    if (ddp_meeting_judge(service, sessions, count, 0, list, &nbytes) != DDP_MEETING_IS_HELD) return;
+    fuzz_require(nbytes == 8 + (size_t)waiting * (8 + DDP_SAID_NBYTES), "who comes is listed");
+    for (int i = 0; i < CLIENTS; i++) {
+        if (!peers[i].c || peers[i].c->phase != DDP_MEETING) continue;
+        bool alive = ddp_session_end_meeting(service, peers[i].c, true, (ddp_bytes){list, nbytes});
+        fuzz_require(peers[i].c->is_member, "who has come is a member");
+        if (alive) continue;
+        ddp_session_close(service, peers[i].c);
+        peers[i].c = NULL;
+    }
+    fuzz_require(service->meetings.waiting == 0, "nobody is left waiting");
+}
+
+/* What poll would have the server do: let the client go on, and then all who wait for a key, or for each other. */
 static void serve_peer(ddp_service *service, struct peer peers[CLIENTS], int which) {
     advance(service, &peers[which]);
     for (int i = 0; i < CLIENTS; i++) {
@@ -63,6 +87,7 @@ static void serve_peer(ddp_service *service, struct peer peers[CLIENTS], int whi
         ddp_session_close(service, peers[i].c);
         peers[i].c = NULL;
     }
+    serve_meeting(service, peers);
 }
 
 /* Takes whatever has come, so that the server can go on. */
@@ -86,7 +111,8 @@ static void send_piece(ddp_service *service, struct peer peers[CLIENTS], int whi
     fuzz_require(send(peer->fd, data, nbytes, MSG_NOSIGNAL) == (ssize_t)nbytes, "a socket takes a piece");
     /* header, body, reply: a phase each, and a piece may end one request and begin the next */
     for (size_t i = 0; i < nbytes + 2 && peer->c; i += 16) {
-        if (peer->c->phase == DDP_WAITING && i > 0) break; /* its socket is silent now */
+        bool waits = peer->c->phase == DDP_WAITING || peer->c->phase == DDP_MEETING;
+        if (waits && i > 0) break; /* its socket is silent now */
         serve_peer(service, peers, which);
         read_replies(peer);
     }

@@ -18,6 +18,7 @@
     X(store_protocol)                                                                                                  \
     X(workload)                                                                                                        \
     X(node)                                                                                                            \
+    X(flight)                                                                                                          \
     X(trace) FUZZ_REPORT(X)
 
 /* Without its two libraries there is no report to fuzz. */

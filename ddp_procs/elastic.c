@@ -1,0 +1,383 @@
+/* elastic — ranks part, and those that are left go on.
+ *   idea  : a group that has lost a rank is broken (common/comm/wait.c), and nothing of it is used again. Whoever lives keeps
+ *           what a checkpoint would hold (kept.h), takes down group and model, and meets the others at the store, which is
+ *           the launcher's. All hear the same list: who is there, and how far each has come. Those that are behind, or
+ *           new, get the state of one that is furthest; then a new group forms, and trains on as a run that resumes. To
+ *           let somebody in, rank 0 breaks the group: there is one way to go on
+ *   order : a rank has a step's update or has not, since nothing travels in an update. No rank begins a reduction before
+ *           all have ended the one before; so ranks are at most a step apart. The epoch's order does not depend on the
+ *           number of ranks, and step k takes its k-th batch: what was not trained on is shared anew. Ranks are numbered
+ *           by the launcher's numbers. The state is taken from the lowest of those that are furthest: rank 0, if it is one
+ *           of them, whose running statistics of batch norm count
+ *   cost  : none in a step but a reading of the clock, and on rank 0 a question to the store every tenth of a second; a
+ *           part of a step is done again
+ *   fails : a rank that dies in a meeting is waited for no longer; one that dies while a group forms or a state travels
+ *           breaks that group, and the others meet again, each with the state that it had: what arrives replaces it when it is
+ *           there whole. The launcher is the single point of failure: with it all end. (torchft has such a point in its
+ *           lighthouse, a server; torchrun's restarts end all ranks and begin at a checkpoint.) With fewer than MIN the job
+ *           ends. So it does if every rank with the state has died. A loss that is not finite, and what would fail on each
+ *           rank alike, ends it, too */
+#define _GNU_SOURCE
+#include "ddp_procs/elastic.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+
+#define LOOK_EVERY_US 1e5
+#define PATIENCE                                                                                                       \
+    10 /* times --timeout: whoever is done waits for rank 0, which may have much to write, and whoever is new for a step's end */
+
+enum { MOST_IDLE = 10 }; /* groups of the same ranks that broke before a step */
+
+/* What a rank says at a meeting. */
+enum { DONE = 1, OVER = 2, FIRST = 4 };
+struct said {
+    int64_t formed;  /* the last meeting behind which it had a group; 0: it is new */
+    int64_t step;    /* of the state that it keeps */
+    uint64_t nbytes; /* of that; 0: it keeps none */
+    uint64_t hash;   /* of that */
+    int32_t pid,
+        flags; /* DONE: it has trained to the end; OVER: nobody is to go on; FIRST: it was rank 0 of that group */
+    int32_t resumes, pad; /* whether it would begin at a checkpoint that may be there */
+};
+
+_Static_assert(sizeof(struct said) <= DDP_SAID_NBYTES, "a rank has more to say than a meeting takes");
+
+static struct said said_at(const ddp_meeting *m, int index) {
+    struct said said;
+    memcpy(&said, m->said[index], sizeof said);
+    return said;
+}
+
+/* --- who is there ------------------------------------------------------------------------------------------------ */
+
+static bool somebody_says(const ddp_meeting *m, int32_t flag) {
+    for (int i = 0; i < m->count; i++)
+        if (said_at(m, i).flags & flag) return true;
+    return false;
+}
+
+/* Whether all that have trained have trained to the end, rank 0 among them, which writes what there is to write. Whoever
+ * comes only then comes too late. */
+static bool is_done(const ddp_meeting *m) {
+    bool written = false;
+    for (int i = 0; i < m->count; i++) {
+        struct said said = said_at(m, i);
+        if (said.formed > 0 && !(said.flags & DONE)) return false;
+        written = written || (said.flags & DONE && said.flags & FIRST);
+    }
+    return written;
+}
+
+/* Whose state all take: the first of those that are furthest; -1: nobody has any. */
+static int find_source(const ddp_meeting *m) {
+    int source = -1;
+    for (int i = 0; i < m->count; i++) {
+        struct said said = said_at(m, i);
+        if (said.nbytes > 0 && (source < 0 || said.step > said_at(m, source).step)) source = i;
+    }
+    return source;
+}
+
+static int find(const ddp_meeting *m, int rank, int32_t pid) {
+    for (int i = 0; i < m->count; i++)
+        if (m->rank[i] == rank && said_at(m, i).pid == pid) return i;
+    return -1;
+}
+
+static bool is_same(const ddp_meeting *a, const ddp_meeting *b) {
+    bool same = a->count == b->count;
+    for (int i = 0; same && i < a->count; i++) same = find(b, a->rank[i], said_at(a, i).pid) >= 0;
+    return same;
+}
+
+static ls_status meet(ddp_elastic *e, int32_t flags) {
+    const ddp_agreement *a = &e->setup->agreement;
+    int least = a->late || e->met.number > 0 ? e->settings->limits.least : a->world_size;
+    bool is_new = a->late && e->met.number == 0, patient = is_new || flags & DONE;
+    if (e->formed.number > 0 && e->setup->self.rank == 0) flags |= FIRST;
+    struct said said = {.formed = e->formed.number,
+                        .step = e->kept.position.step,
+                        .nbytes = e->kept_nbytes,
+                        .hash = e->kept_hash,
+                        .pid = (int32_t)getpid(),
+                        .flags = flags,
+                        .resumes = e->settings->train.resume_if_present != NULL};
+    ddp_store_set_timeout(a->store, a->timeout_s * (patient ? PATIENCE : 1));
+    ls_status status = ddp_store_meet(a->store, least, &said, sizeof said, &e->met);
+    if (status == LS_ERR_PEER) /* left out of an earlier meeting, since it was stopped, and awake again */
+        status = ddp_store_meet(a->store, least, &said, sizeof said, &e->met);
+    ddp_store_set_timeout(a->store, a->timeout_s);
+    return status;
+}
+
+/* --- the end of the job ------------------------------------------------------------------------------------------ */
+
+/* For those that come later, and would be alone: nobody goes on. `how`: DONE or OVER. */
+#define END_KEY "elastic/end"
+
+static ls_status end_job(const ddp_elastic *e, int32_t how) {
+    return ddp_store_set(e->setup->agreement.store, END_KEY, &how, sizeof how);
+}
+
+/* DONE or OVER, or 0: the job goes on. */
+static ls_status find_end(const ddp_elastic *e, int32_t *how) {
+    ddp_store *store = e->setup->agreement.store;
+    bool ended = false;
+    size_t nbytes;
+    *how = 0;
+    ls_status status = ddp_store_check(store, END_KEY, &ended);
+    return status == LS_OK && ended ? ddp_store_get(store, END_KEY, how, sizeof *how, &nbytes) : status;
+}
+
+/* --- the state --------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a file without a name, up to the next multiple of 8; NULL: reported. */
+static void *map_state(int fd, uint64_t nbytes, int protection) {
+    void *bytes = mmap(NULL, (nbytes + 7) / 8 * 8, protection, MAP_SHARED, fd, 0);
+    if (bytes != MAP_FAILED) return bytes;
+    ls_report_error("cannot map the training's state of %" PRIu64 " bytes: %s", nbytes, strerror(errno));
+    return NULL;
+}
+
+/* Notes what this rank keeps. */
+static ls_status weigh_state(ddp_elastic *e) {
+    struct stat info;
+    e->kept_nbytes = e->kept_hash = 0;
+    if (e->kept.fd < 0) return LS_OK;
+    if (fstat(e->kept.fd, &info) != 0) return ls_fail(LS_ERR_SYSTEM, "the kept state is lost: %s", strerror(errno));
+    uint64_t nbytes = (uint64_t)info.st_size;
+    void *bytes = map_state(e->kept.fd, nbytes, PROT_READ);
+    if (!bytes) return LS_ERR_SYSTEM;
+    e->kept_nbytes = nbytes;
+    e->kept_hash = ls_hash(LS_HASH_SEED, bytes, nbytes);
+    munmap(bytes, (nbytes + 7) / 8 * 8);
+    return LS_OK;
+}
+
+static ls_status travel(const ddp_elastic *e, int fd, uint64_t nbytes, int root) {
+    bool sends = e->setup->self.rank == root;
+    void *bytes = map_state(fd, nbytes, sends ? PROT_READ : PROT_READ | PROT_WRITE);
+    if (!bytes) return LS_ERR_SYSTEM;
+    ls_stream *stream = ls_device_stream(e->setup->device, LS_STREAM_COMM);
+    size_t words = (nbytes + 7) / 8;
+    ls_status status =
+        ls_comm_settle(stream, ls_comm_broadcast(e->setup->groups.job, stream, bytes, words, LS_INT64, root));
+    munmap(bytes, words * 8);
+    return status;
+}
+
+/* The state that comes takes the place of this rank's when it is there whole. */
+static ls_status receive_state(ddp_elastic *e, int root) {
+    struct said there = said_at(&e->met, root);
+    ls_kept came = {.fd = memfd_create("lockstep", MFD_CLOEXEC), .position = {.step = there.step}};
+    ls_status status = LS_OK;
+    if (came.fd < 0 || ftruncate(came.fd, (off_t)((there.nbytes + 7) / 8 * 8)) != 0)
+        status =
+            ls_fail(LS_ERR_NO_MEMORY, "no memory for the state of rank %d: %s", e->met.rank[root], strerror(errno));
+    if (status == LS_OK) status = travel(e, came.fd, there.nbytes, root);
+    if (status == LS_OK && ftruncate(came.fd, (off_t)there.nbytes) != 0)
+        status = ls_fail(LS_ERR_SYSTEM, "cannot keep the state of rank %d: %s", e->met.rank[root], strerror(errno));
+    if (status != LS_OK) {
+        if (came.fd >= 0) close(came.fd);
+        return status;
+    }
+    if (e->kept.fd >= 0) close(e->kept.fd);
+    e->kept.fd = came.fd;
+    e->kept.position = came.position;
+    status = weigh_state(e);
+    if (status != LS_OK || e->kept_hash == there.hash) return status;
+    return ls_fail(LS_ERR_INVALID, "the state of rank %d has come with other bytes than it has there",
+                   e->met.rank[root]);
+}
+
+/* Nobody has taken a step, or nobody who has is left. */
+static ls_status begin_anew(const ddp_elastic *e) {
+    for (int i = 0; i < e->met.count; i++)
+        if (said_at(&e->met, i).formed > 0 || e->met.number == 1 || said_at(&e->met, i).resumes) return LS_OK;
+    return ls_fail(LS_ERR_PEER,
+                   "every rank that had the training's state has died: start the job again, with --resume if "
+                   "there is a checkpoint (--resume-if-present would go on from it here)");
+}
+
+static ls_status share_state(ddp_elastic *e) {
+    int source = find_source(&e->met);
+    if (source < 0) return begin_anew(e);
+    struct said there = said_at(&e->met, source);
+    bool same = true;
+    for (int i = 0; i < e->met.count; i++)
+        same = same && said_at(&e->met, i).nbytes == there.nbytes && said_at(&e->met, i).hash == there.hash;
+    if (same) return LS_OK;
+    return e->setup->self.rank == source ? travel(e, e->kept.fd, there.nbytes, source) : receive_state(e, source);
+}
+
+/* --- the group --------------------------------------------------------------------------------------------------- */
+
+/* A model that is open has room for its share of a batch. */
+static ls_status open_model(ddp_elastic *e) {
+    ddp_setup *setup = e->setup;
+    ls_status status = LS_OK;
+    if (e->model_ranks != e->met.count) {
+        ls_model_destroy(setup->model);
+        setup->model = NULL;
+    }
+    e->model_ranks = e->met.count;
+    if (!setup->model) status = ddp_setup_open_model(setup, e->settings, 0);
+    return status == LS_OK && find_source(&e->met) < 0 ? ddp_setup_fill_model(setup, e->settings, false) : status;
+}
+
+/* With those who have met, by their order. */
+static ls_status form(ddp_elastic *e) {
+    ddp_setup *setup = e->setup;
+    int self = find(&e->met, e->slot, (int32_t)getpid());
+    if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those that have met");
+    setup->meeting = e->met.number;
+    setup->self.rank = self;
+    setup->self.world_size = setup->self.local_world_size = e->met.count;
+    ls_status status = ddp_settings_sizes(e->settings, e->met.count, setup->sizes);
+    if (status == LS_OK) status = open_model(e);
+    if (status == LS_OK) status = ddp_setup_join_groups(setup, e->settings);
+    if (status == LS_OK) status = share_state(e);
+    return status == LS_OK ? ddp_setup_form_parallel(setup, e->settings) : status;
+}
+
+/* Whether it was others that failed. */
+static bool lost_others(ls_status status) { return status == LS_ERR_PEER || status == LS_ERR_TIMEOUT; }
+
+static bool is_running(int32_t pid) {
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd process = {.fd = fd, .events = POLLIN};
+    bool ended = fd < 0 || poll(&process, 1, 0) == 1;
+    if (fd >= 0) close(fd);
+    return !ended;
+}
+
+/* One of those that were in the group before says who has gone and who has come. */
+static void tell(const ddp_elastic *e) {
+    char changes[LS_COMM_MAX_RANKS * 40] = "";
+    size_t used = 0;
+    const ddp_meeting *now = &e->met, *before = &e->formed;
+    int teller = -1, lost = 0, source = find_source(now);
+    for (int i = 0; i < now->count; i++)
+        if (teller < 0 || said_at(now, i).formed > said_at(now, teller).formed) teller = i;
+    if (teller != e->setup->self.rank || before->number == 0) return;
+    for (int i = 0; i < before->count; i++) {
+        int32_t pid = said_at(before, i).pid;
+        if (find(now, before->rank[i], pid) >= 0) continue;
+        used += (size_t)snprintf(changes + used, sizeof changes - used, "%srank %d (pid %d) %s", used > 0 ? ", " : "",
+                                 before->rank[i], (int)pid, is_running(pid) ? "does not come" : "died");
+        lost++;
+    }
+    for (int i = 0; i < now->count; i++) {
+        int32_t pid = said_at(now, i).pid;
+        if (find(before, now->rank[i], pid) >= 0) continue;
+        used += (size_t)snprintf(changes + used, sizeof changes - used, "%srank %d (pid %d) joins",
+                                 used > 0 ? ", " : "", now->rank[i], (int)pid);
+    }
+    void (*say)(const char *format, ...) = lost > 0 ? ls_warn : ls_note;
+    say("%s; %d rank%s on from step %" PRId64, used > 0 ? changes : "the group broke, and all are there", now->count,
+        now->count == 1 ? " goes" : "s go", source < 0 ? (int64_t)0 : said_at(now, source).step);
+}
+
+/* Meets until a group stands. */
+static ls_status assemble(ddp_elastic *e) {
+    ls_status status = weigh_state(e);
+    while (status == LS_OK) {
+        ls_log_hold();
+        status = find_end(e, &e->end); /* it may be alone, and would wait */
+        if (status == LS_OK && e->end == 0) status = meet(e, 0);
+        if (status == LS_OK && e->end == 0) status = find_end(e, &e->end);
+        if (status == LS_OK && is_done(&e->met)) e->end = DONE;
+        if (status != LS_OK || e->end == DONE) return status;
+        if (e->end == OVER) return ls_fail(LS_ERR_PEER, "another rank has given up, for all of them");
+        if (somebody_says(&e->met, DONE)) continue; /* it comes again, with its state */
+        if (!is_same(&e->tried, &e->met)) e->idle = 0;
+        e->tried = e->met;
+        status = form(e);
+        if (status == LS_OK) {
+            tell(e);
+            e->formed = e->met;
+            e->step = e->kept.position.step;
+            return LS_OK;
+        }
+        if (!lost_others(status)) break;
+        ddp_setup_part(e->setup, status);
+        if (++e->idle < MOST_IDLE) status = LS_OK;
+    }
+    return status;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+/* Before each step. Whoever waits is let in by way of a broken group. */
+static ls_status may_step(void *context) {
+    ddp_elastic *e = context;
+    bool due = false;
+    if (e->setup->self.rank > 0) return LS_OK;
+    double now_us = ls_now_us();
+    if (now_us - e->looked_us < LOOK_EVERY_US) return LS_OK;
+    e->looked_us = now_us;
+    ls_status status = ddp_store_is_due(e->setup->store, &due);
+    if (status != LS_OK || !due) return status;
+    (void)ls_comm_abort(e->setup->groups.job, "the ranks meet anew");
+    return LS_ERR_PEER;
+}
+
+ls_status ddp_elastic_check(const ddp_rank *self) {
+    if (self->launched && !self->hosts_store && getenv(DDP_ELASTIC_VARIABLE)) return LS_OK;
+    return ls_fail(LS_ERR_USAGE,
+                   "--elastic needs a launcher that outlives its ranks, and knows of it: use --spawn N --elastic "
+                   "MIN:MAX, or give it to ddprun; with torchrun, mpirun or srun it does not work");
+}
+
+ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {
+    *e = (ddp_elastic){
+        .setup = setup, .settings = settings, .slot = setup->self.rank, .model_ranks = setup->self.world_size};
+    ls_kept_open(&e->kept);
+    e->kept.may_step = may_step;
+    e->kept.context = e;
+    return assemble(e);
+}
+
+/* What would fail on the others, too. */
+static bool is_for_all(ls_status status) { return status != LS_ERR_NO_MEMORY && status != LS_ERR_SYSTEM; }
+
+bool ddp_elastic_goes_on(ddp_elastic *e, ls_status *status) {
+    if (e->kept.reached.step > e->step) e->idle = 0;
+    if (*status == LS_OK) {
+        *status = meet(e, DONE);
+        if (*status == LS_OK && is_done(&e->met)) *status = end_job(e, e->end = DONE);
+        if (*status != LS_OK || e->end == DONE) return false;
+    } else if (!lost_others(*status) || e->kept.by_itself) {
+        char said[200];
+        ls_log_sink before = ls_log_capture(said, sizeof said);
+        ddp_setup_part(e->setup, *status);
+        if (is_for_all(*status) && end_job(e, OVER) == LS_OK) (void)meet(e, OVER);
+        ls_log_restore(before);
+        return false;
+    }
+    *status = ls_kept_save(&e->kept);
+    ddp_setup_part(e->setup, LS_ERR_PEER);
+    ls_model_destroy(e->setup->model);
+    e->setup->model = NULL;
+    if (*status == LS_OK) *status = assemble(e);
+    if (*status == LS_OK && e->end == DONE) ls_note("the others have trained to the end without this rank");
+    return *status == LS_OK && e->end == 0;
+}
+
+void ddp_elastic_end(ddp_elastic *e, ls_status status) {
+    ls_log_release(status != LS_OK);
+    ls_kept_close(&e->kept);
+}

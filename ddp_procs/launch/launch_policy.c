@@ -1,0 +1,101 @@
+/* launch_policy: what the end of a rank means for the job.
+ *   cause : a rank that loses a peer exits with status 3, so the culprit is the first failure seen with any other
+ *           status or a signal; only if there is none, the first one seen. Ranks that end after SIGTERM do not count.
+ *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it.
+ *   again : the group is started again as a whole, since the others have lost what they computed with the one that
+ *           failed. Restarts are counted for the job, whichever rank fails.
+ *   parts : ranks of an elastic job that have met go on without one that fails. It is started again, as long as restarts are
+ *           left, if a signal ended it: one that fails by itself would fail again. The first that ends with 0 says that the
+ *           job is done: it has waited for the others. With too few, whoever was not started again is to blame, first to
+ *           last; with none, the group starts again as others do. */
+#include "ddp_procs/launch/launch_policy.h"
+
+#include <sys/wait.h>
+
+static bool is_peer_failure(int wait_status) {
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
+}
+
+/* Before they have met, ranks of an elastic job need each other as those of any job do. */
+static bool is_elastic(const ddp_job *job) {
+    return job->options->limits.least > 0 && ddp_store_server_has_met(job->server);
+}
+
+/* Whether an elastic job has come to its end. */
+static bool is_done(const ddp_job *job) {
+    bool done = false;
+    for (int i = 0; i < job->options->nproc; i++) done = done || job->ranks[i].done.rank >= 0;
+    return done && is_elastic(job);
+}
+
+/* Somebody must be there who has the training's state. */
+static bool starts_again(const ddp_job *job, const ddp_rank_end *end) {
+    return is_elastic(job) && job->phase == DDP_RUNNING && job->running > 0 && WIFSIGNALED(end->wait_status) &&
+           job->plan.restarts < job->options->max_restarts;
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Of ranks that were seen to have ended together those that lost a peer come last. */
+static void list_failure(ddp_job *job, const ddp_rank_end *end) {
+    if (job->failure_count == LS_COMM_MAX_RANKS) return;
+    int at = job->failure_count++;
+    for (; at > 0 && is_same_time(&job->failures[at - 1].at, &end->at); at--) {
+        if (is_peer_failure(end->wait_status) || !is_peer_failure(job->failures[at - 1].wait_status)) break;
+        job->failures[at] = job->failures[at - 1];
+    }
+    job->failures[at] = *end;
+}
+
+ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
+    if (WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0) {
+        job->ranks[end->rank].done = *end;
+        if (!is_elastic(job)) return DDP_GO_ON;
+        job->culprit.rank = -1;
+        return DDP_END_SOON;
+    }
+    if (job->phase >= DDP_ENDING || is_done(job)) return DDP_GO_ON;
+    if (starts_again(job, end)) return DDP_START_AGAIN;
+    list_failure(job, end);
+    if (job->culprit.rank < 0 || (is_peer_failure(job->culprit.wait_status) && !is_peer_failure(end->wait_status)))
+        job->culprit = *end;
+    if (!is_elastic(job)) return DDP_END_SOON;
+    job->too_few = job->running < job->options->limits.least;
+    return job->too_few ? DDP_END_SOON : DDP_GO_ON;
+}
+
+/* --- ranks that never join -------------------------------------------------------------------------------------------- */
+
+/* A rank that has ended with 0 and was never in the store, though it may be missed there; NULL: there is none. */
+static const ddp_rank_end *find_absent(const ddp_job *job) {
+    for (int i = 0; i < job->options->nproc; i++)
+        if (job->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(job->server, i)) return &job->ranks[i].done;
+    return NULL;
+}
+
+bool ddp_may_be_missed(const ddp_job *job) { return job->phase == DDP_RUNNING && find_absent(job); }
+
+/* Ranks that have joined wait for all others. */
+static bool is_missed(const ddp_job *job) {
+    for (int i = 0; i < job->options->nproc; i++)
+        if (job->ranks[i].pid > 0 && ddp_store_server_has_joined(job->server, i)) return true;
+    return false;
+}
+
+ddp_verdict ddp_judge_absent(ddp_job *job) {
+    if (!ddp_may_be_missed(job) || !is_missed(job)) return DDP_GO_ON;
+    job->culprit = *find_absent(job);
+    return DDP_END_NOW;
+}
+
+/* --- restarts --------------------------------------------------------------------------------------------------------- */
+
+bool ddp_restarts(const ddp_job *job) {
+    int wait_status = job->culprit.wait_status;
+    bool failed = job->culprit.rank >= 0 && !job->stop_signal && !job->timed_out;
+    bool hopeless =
+        WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == DDP_USAGE_STATUS);
+    return failed && !hopeless && job->plan.restarts < job->options->max_restarts;
+}

@@ -1,0 +1,27 @@
+/* What a job does when a rank ends. launch_watch.c asks, and acts on the verdict. */
+#ifndef DDP_LAUNCH_LAUNCH_POLICY_H
+#define DDP_LAUNCH_LAUNCH_POLICY_H
+
+#include "ddp_procs/launch/launch_job.h"
+
+typedef enum ddp_verdict {
+    DDP_GO_ON,       /* the other ranks do */
+    DDP_END_SOON,    /* the group has failed: its ranks end by themselves, or are ended after DDP_LOOKING */
+    DDP_END_NOW,     /* they are ended at once */
+    DDP_START_AGAIN, /* the other ranks go on, and this one is to be started again */
+} ddp_verdict;
+
+/* A rank has ended, in whatever phase. Notes who is to blame. */
+ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end);
+
+/* Whether a rank has ended that the others may wait for: then ddp_judge_absent is to be asked from time to time. */
+bool ddp_may_be_missed(const ddp_job *job);
+
+/* Whether they do wait. */
+ddp_verdict ddp_judge_absent(ddp_job *job);
+
+/* All ranks have ended: whether the job is to start them again. Not after a success, a signal of the user, the job's
+ * deadline, wrong usage (the same command is wrong again), or when no restart is left. */
+bool ddp_restarts(const ddp_job *job);
+
+#endif

@@ -1,0 +1,120 @@
+#define _GNU_SOURCE
+#include "ddp_procs/launch/launch_report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "common/base/log.h"
+
+enum { ROWS_MAX = 8, ROW_BEGIN = 50, ROW_END = 70, TEXT_CAPACITY = 1400 };
+
+/* "signal 9 (Killed)", "exit status 3: rank 2 died" */
+static void describe_end(const ddp_job *j, const ddp_rank_end *end, bool in_words, char text[TEXT_CAPACITY]) {
+    const ddp_rank_process *rank = &j->ranks[end->rank];
+    char line[DDP_CAUSE_CAPACITY] = "", how[128];
+    if (rank->cause_nbytes > 0)
+        snprintf(line, sizeof line, "%s", rank->cause);
+    else
+        (void)ddp_logs_last_line(&j->logs, end->rank, line, sizeof line);
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+    if (WIFSIGNALED(end->wait_status))
+        snprintf(how, sizeof how, "%ssignal %d (%s)", in_words ? "was ended by " : "", WTERMSIG(end->wait_status),
+                 strsignal(WTERMSIG(end->wait_status)));
+    else
+        snprintf(how, sizeof how, "%s %d", in_words ? "exited with status" : "exit status",
+                 WEXITSTATUS(end->wait_status));
+    snprintf(text, TEXT_CAPACITY, "%s%s%s", how, line[0] ? ": " : "", line);
+}
+
+/* --- all ranks that failed -------------------------------------------------------------------------------------------- */
+
+static bool is_culprit(const ddp_job *j, int index) { return j->failures[index].rank == j->culprit.rank; }
+
+/* Begin and end of a text that is too long for a row: what failed, and at the end mostly why. */
+static void shorten(char text[TEXT_CAPACITY]) {
+    size_t length = strlen(text);
+    if (length <= ROW_BEGIN + 5 + ROW_END) return;
+    memcpy(text + ROW_BEGIN, " ... ", 5);
+    memmove(text + ROW_BEGIN + 5, text + length - ROW_END, ROW_END + 1);
+}
+
+/* How the culprit ended is said in the last line. */
+static void show_failure(const ddp_job *j, int index) {
+    const ddp_rank_end *end = &j->failures[index];
+    char text[TEXT_CAPACITY] = "the cause", at[32];
+    struct tm local;
+    if (!localtime_r(&end->at.tv_sec, &local) || strftime(at, sizeof at, "%H:%M:%S", &local) == 0) at[0] = '\0';
+    if (!is_culprit(j, index)) describe_end(j, end, false, text);
+    shorten(text);
+    bool said = index == 0 && is_culprit(j, index);
+    ls_note("rank %d (pid %d) failed %sat %s.%03ld%s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "", at,
+            end->at.tv_nsec / 1000000, said ? "" : ": ", said ? "" : text);
+}
+
+/* A screen at most: the first ones, and the culprit. */
+static void show_failures(const ddp_job *j) {
+    char path[PATH_MAX];
+    int hidden = 0;
+    for (int i = 0; i < j->failure_count; i++) {
+        if (i < ROWS_MAX || is_culprit(j, i))
+            show_failure(j, i);
+        else
+            hidden++;
+    }
+    if (hidden > 0) ls_note("and %d more ranks failed after these", hidden);
+    ddp_logs_path(&j->logs, j->culprit.rank, "", path);
+    if (path[0]) ls_note("the log files of rank %d: %s", j->culprit.rank, path);
+}
+
+/* --- the line --------------------------------------------------------------------------------------------------------- */
+
+static ls_status report_culprit(const ddp_job *j) {
+    const ddp_rank_end *culprit = &j->culprit;
+    char text[TEXT_CAPACITY], after[64] = "";
+    bool exited = WIFEXITED(culprit->wait_status);
+    int exit_status = exited ? WEXITSTATUS(culprit->wait_status) : -1;
+    if (exit_status == 0)
+        return ls_fail(LS_ERR_SYSTEM,
+                       "rank %d (pid %d) exited with status 0 without joining the others, which wait for it: all ranks "
+                       "must run a program that meets in this job",
+                       culprit->rank, (int)culprit->pid);
+    if (exit_status != DDP_USAGE_STATUS) show_failures(j);
+    ls_status status = exit_status == DDP_PEER_STATUS    ? LS_ERR_PEER
+                       : exit_status == DDP_USAGE_STATUS ? LS_ERR_USAGE
+                                                         : LS_ERR_SYSTEM;
+    int restarts = j->plan.restarts;
+    if (restarts > 0) snprintf(after, sizeof after, "after %d restart%s, ", restarts, restarts == 1 ? "" : "s");
+    char few[64] = "";
+    if (j->too_few && !exited)
+        snprintf(few, sizeof few, "; too few ranks were left for --elastic %.20s", j->options->elastic);
+    describe_end(j, culprit, true, text);
+    return ls_fail(status, "%srank %d (pid %d) %s%s", after, culprit->rank, (int)culprit->pid, text, few);
+}
+
+ls_status ddp_report_job(const ddp_job *j) {
+    if (j->culprit.rank >= 0) return report_culprit(j);
+    if (j->stop_signal)
+        return ls_fail(LS_ERR_SYSTEM, "the job was ended by signal %d (%s)", j->stop_signal, strsignal(j->stop_signal));
+    if (j->timed_out)
+        return ls_fail(LS_ERR_TIMEOUT, "the job was not done after %g s and has been ended; allow more with --timeout",
+                       j->options->timeout_s);
+    return LS_OK;
+}
+
+void ddp_report_restart(const ddp_job *j) {
+    char text[TEXT_CAPACITY];
+    show_failures(j);
+    describe_end(j, &j->culprit, true, text);
+    ls_warn("rank %d (pid %d) %s; all ranks start again (restart %d of %d)", j->culprit.rank, (int)j->culprit.pid, text,
+            j->plan.restarts + 1, j->options->max_restarts);
+}
+
+void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {
+    char text[TEXT_CAPACITY];
+    describe_end(j, end, true, text);
+    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", end->rank, (int)end->pid, text,
+            j->plan.restarts, j->options->max_restarts);
+}

@@ -1,0 +1,23 @@
+/* How an attempt of a job, and the job, has ended: the ranks that failed, first to last, and then one line.
+ *
+ *     ddprun: rank 3 (pid 10) failed first, at 14:03:22.407
+ *     ddprun: rank 2 (pid 9) failed at 14:03:22.431: exit status 3: all_reduce (sum) of ...: rank 3 died
+ *     ddprun: error: rank 3 (pid 10) was ended by signal 9 (Killed)
+ *
+ * The last line names the cause (launch_policy.h). The error message of a rank is the first that it has reported; of a
+ * program that reports none the last line of its stderr.log. */
+#ifndef DDP_LAUNCH_LAUNCH_REPORT_H
+#define DDP_LAUNCH_LAUNCH_REPORT_H
+
+#include "ddp_procs/launch/launch_job.h"
+
+/* Reports a failure; returns what ddp_launch does. */
+ls_status ddp_report_job(const ddp_job *job);
+
+/* Says why, and that, all ranks start again; before plan.restarts is raised. */
+void ddp_report_restart(const ddp_job *job);
+
+/* A warning, before one rank of an elastic job is started again. */
+void ddp_report_rank_restart(const ddp_job *job, const ddp_rank_end *end);
+
+#endif

@@ -1,0 +1,166 @@
+/* launch_watch: watching over the ranks of a job.
+ *   idea  : one poll loop over a signalfd (SIGCHLD tells of processes that ended, other signals come from the user) and
+ *           the ranks' cause pipes. The job goes through phases (ddp_phase); what a rank's end means for it is decided
+ *           in launch_policy.c.
+ *   group : the ranks are a process group, to which signals go, so that what ranks have started gets them, too. The
+ *           launcher adopts processes whose parent has ended (PR_SET_CHILD_SUBREAPER). So it sees when the group is
+ *           empty, and ends what ranks leave behind as it ends ranks. */
+#define _GNU_SOURCE
+#include "ddp_procs/launch/launch_watch.h"
+
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "ddp_procs/launch/launch_policy.h"
+#include "ddp_procs/launch/launch_report.h"
+#include "ddp_procs/launch/launch_start.h"
+
+enum { LOOK_AGAIN_MS = 100 };
+#define LOOK_US 2e6 /* on a busy machine ranks need that long to notice, and to say what they know */
+
+/* --- what ranks leave behind ------------------------------------------------------------------------------------------ */
+
+/* Reads what is there, keeps the first line and drops the rest, so that no rank ever waits for us. */
+static void read_cause(ddp_rank_process *rank) {
+    char text[512];
+    ssize_t got;
+    while (rank->cause_fd >= 0 && (got = read(rank->cause_fd, text, sizeof text)) != -1) {
+        if (got == 0) { /* no writer is left */
+            close(rank->cause_fd);
+            rank->cause_fd = -1;
+        }
+        for (ssize_t i = 0; i < got && !rank->cause_complete; i++) {
+            rank->cause_complete = text[i] == '\n' || rank->cause_nbytes == DDP_CAUSE_CAPACITY - 1;
+            if (!rank->cause_complete) rank->cause[rank->cause_nbytes++] = text[i];
+        }
+    }
+}
+
+static void follow(ddp_job *j, ddp_verdict verdict) {
+    if (verdict == DDP_END_NOW) ddp_end_ranks(j, SIGTERM);
+    if (verdict != DDP_END_SOON || j->phase != DDP_RUNNING) return;
+    j->phase = DDP_LOOKING;
+    j->next_phase_us = ls_now_us() + LOOK_US;
+}
+
+static void note_end(ddp_job *j, int index, int wait_status, struct timespec at) {
+    ddp_rank_process *rank = &j->ranks[index];
+    const ddp_rank_end end = {index, rank->pid, wait_status, at};
+    read_cause(rank);
+    j->running--;
+    rank->pid = -1;
+    ddp_verdict verdict = ddp_judge_end(j, &end);
+    if (verdict == DDP_START_AGAIN) {
+        j->plan.restarts++;
+        ddp_report_rank_restart(j, &end);
+        if (ddp_start_rank(j, index) != LS_OK) verdict = DDP_END_SOON;
+    }
+    follow(j, verdict);
+}
+
+/* Ranks one by one, for they may have left the group; then whoever else has ended in it. */
+static void reap(ddp_job *j) {
+    int wait_status;
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    for (int i = 0; i < j->options->nproc; i++)
+        if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0)
+            note_end(j, i, wait_status, now);
+    pid_t pid = 0;
+    while (j->plan.group > 0 && (pid = waitpid(-j->plan.group, &wait_status, WNOHANG)) > 0)
+        for (int i = 0; i < j->options->nproc; i++)
+            if (j->ranks[i].pid == pid) note_end(j, i, wait_status, now);
+    j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
+}
+
+/* --- phases ----------------------------------------------------------------------------------------------------------- */
+
+/* To the ranks and to all of their group. While one of it has not been reaped, its number is its own. */
+static void signal_ranks(ddp_job *j, int signal) {
+    bool group_exists = j->strays;
+    for (int i = 0; i < j->options->nproc; i++) {
+        pid_t pid = j->ranks[i].pid;
+        if (pid <= 0) continue;
+        if (getpgid(pid) == j->plan.group)
+            group_exists = true;
+        else
+            kill(pid, signal);
+    }
+    if (group_exists) kill(-j->plan.group, signal);
+}
+
+void ddp_end_ranks(ddp_job *j, int signal) {
+    signal_ranks(j, signal);
+    j->phase = signal == SIGKILL ? DDP_KILLED : DDP_ENDING;
+    j->next_phase_us = signal == SIGKILL ? INFINITY : ls_now_us() + j->options->grace_s * 1e6;
+}
+
+static void end_phase(ddp_job *j) {
+    switch (j->phase) {
+    case DDP_RUNNING:
+        j->timed_out = true;
+        ddp_end_ranks(j, SIGTERM);
+        break;
+    case DDP_LOOKING: ddp_end_ranks(j, SIGTERM); break;
+    case DDP_ENDING: ddp_end_ranks(j, SIGKILL); break;
+    case DDP_KILLED: break;
+    }
+}
+
+/* The user's first signal goes on to the ranks; a second one means now. */
+static void take_stop_signal(ddp_job *j, int signal) {
+    ddp_end_ranks(j, j->stop_signal || j->phase == DDP_KILLED ? SIGKILL : signal);
+    j->stop_signal = signal;
+}
+
+/* Ctrl-Z: the ranks stop, and so does this process, where its shell can wake it again (else the kernel does not stop
+ * it); awake, it wakes the ranks. */
+static void pause_job(ddp_job *j) {
+    sigset_t pausing;
+    sigemptyset(&pausing);
+    sigaddset(&pausing, SIGTSTP);
+    signal_ranks(j, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &pausing, NULL); /* stops here */
+    pthread_sigmask(SIG_BLOCK, &pausing, NULL);
+    signal_ranks(j, SIGCONT);
+}
+
+static void take_signals(ddp_job *j) {
+    struct signalfd_siginfo info;
+    while (read(j->signal_fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            pause_job(j);
+        else if (info.ssi_signo != SIGCHLD)
+            take_stop_signal(j, (int)info.ssi_signo);
+    }
+    reap(j); /* several SIGCHLD may have become one */
+    if (j->strays && j->phase < DDP_ENDING) ddp_end_ranks(j, SIGTERM);
+}
+
+static int poll_timeout_ms(const ddp_job *j) {
+    bool look_again = ddp_may_be_missed(j); /* the store tells nobody who joins */
+    if (isinf(j->next_phase_us)) return look_again ? LOOK_AGAIN_MS : -1;
+    double left_ms = fmax(ceil((j->next_phase_us - ls_now_us()) / 1e3), 0);
+    return (int)fmin(left_ms, look_again ? LOOK_AGAIN_MS : 60e3);
+}
+
+void ddp_watch_ranks(ddp_job *j) {
+    int count = j->options->nproc;
+    while (j->running > 0 || j->strays) {
+        struct pollfd fds[1 + LS_COMM_MAX_RANKS];
+        fds[0] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
+        for (int i = 0; i < count; i++) fds[1 + i] = (struct pollfd){.fd = j->ranks[i].cause_fd, .events = POLLIN};
+        if (poll(fds, 1 + (nfds_t)count, poll_timeout_ms(j)) < 0) continue; /* EINTR */
+        for (int i = 0; i < count; i++)
+            if (fds[1 + i].revents) read_cause(&j->ranks[i]);
+        if (fds[0].revents) take_signals(j);
+        follow(j, ddp_judge_absent(j));
+        if ((j->running > 0 || j->strays) && ls_now_us() >= j->next_phase_us) end_phase(j);
+    }
+}

@@ -1,0 +1,141 @@
+/* Flight records as a user meets them: ddp_train --flight writes one when a rank is killed and none otherwise, build/flight
+ * shows it again, and what is no record is refused in one line. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/base/scratch.h"
+#include "tests/base/test.h"
+#include "tests/base/text.h"
+#include "tests/programs/program.h"
+
+static const char *const train = "ddp_train --spawn 3 --model mlp:784,32,10 --batch-size 60 --no-evaluate --quiet";
+
+static const char *make_folder(void) {
+    const char *folder = scratch_path("records");
+    assert_int_equal(mkdir(folder, 0700), 0);
+    return folder;
+}
+
+static int count_files(const char *folder, char *last, size_t capacity) {
+    DIR *files = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(files));) {
+        if (entry->d_name[0] == '.' && !strchr(entry->d_name, 'l')) continue;
+        snprintf(last, capacity, "%s/%s", folder, entry->d_name);
+        count++;
+    }
+    closedir(files);
+    return count;
+}
+
+/* Kills rank 1 of a job that writes its record to the folder, by an option or by the environment. */
+static void kill_a_rank(program *p, const char *how, const char *folder) {
+    char line[700];
+    snprintf(line, sizeof line, how, folder, train);
+    program_start(p, "%s --epochs 100000", line);
+    program_await(p, "\nepoch ");
+    kill(program_rank(p, 1), SIGKILL);
+    assert_int_equal(program_finish(p), 1);
+}
+
+TEST_IN(programs, a_killed_rank_leaves_one_record_that_can_be_shown) {
+    static const char *const hows[] = {"LS_FLIGHT=%s %s", "LS_FLIGHT=/no/such/folder %2$s --flight %1$s"};
+    static program job, shown;
+    char path[600];
+    const char *folder = make_folder();
+    for (size_t i = 0; i < COUNT_OF(hows); i++) {
+        kill_a_rank(&job, hows[i], folder);
+        assert_int_equal(count_files(folder, path, sizeof path), 1);
+        assert_int_equal(program_run(&shown, "flight --last 2 %s", path), 0);
+        assert_string_equal(shown.err_text, "");
+        program_expect_text(&shown, ": ddp_train, 3 ranks over shm; rank ");
+        program_expect_text(&shown, "rank 1 died\nrank 1 is missing at #");
+        program_expect_text(&shown, "\n  rank 1          died ");
+        program_expect_text(&shown, " all_reduce of bucket 0 (25456 fp32, sum)");
+        assert_int_equal(count_text(shown.out_text, ", the last of its operations, by when it called them:\n"), 3);
+        int rows = count_lines(shown.out_text) - (1 + 1 + 3 * (1 + 2)); /* of ranks, which may be together */
+        assert_true(rows == 2 || rows == 3);
+        if (!strstr(job.err_text, path) || !strstr(job.err_text, ": rank 1 is missing at #"))
+            fail_msg("the job said: %s", job.err_text);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
+TEST_IN(programs, a_good_run_leaves_no_record) {
+    static program p;
+    char path[600];
+    const char *folder = make_folder();
+    assert_int_equal(program_run(&p, "%s --steps 3 --debug-collectives --flight %s", train, folder), 0);
+    assert_string_equal(p.err_text, "");
+    assert_int_equal(count_files(folder, path, sizeof path), 0);
+    assert_int_equal(program_run(&p, "%s --steps 3 --flight %s/none", train, folder), 2);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "/none: No such file or directory; give a folder that can be written"));
+}
+
+/* Labels, too, are the same on all ranks, whatever they share. */
+TEST_IN(programs, debug_collectives_has_nothing_against_good_runs) {
+    static const char *const modes[] = {
+        "--spawn 3 --model convnet --uneven --join",
+        "--spawn 3 --model deep --shard-state 3 --sync-bn",
+        "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
+        "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
+        "--spawn 3 --model branched --find-unused",
+        "--spawn 2 --model mlp --compress topk:0.1 --clip-norm 1 --debug-ranks",
+    };
+    static program p;
+    char plain[PROGRAM_HASH + 1], compared[PROGRAM_HASH + 1];
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        assert_int_equal(program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet", modes[i]), 0);
+        program_read_hash(&p, plain);
+        if (program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet --debug-collectives", modes[i]) != 0)
+            fail_msg("%s: %s", modes[i], p.err_text);
+        program_read_hash(&p, compared);
+        assert_string_equal(plain, compared);
+    }
+}
+
+/* The others wait for it before the operation, unless it died within one. */
+TEST_IN(programs, debug_collectives_holds_operations_back) {
+    static program job;
+    char path[600];
+    const char *folder = make_folder();
+    bool held_back = false;
+    for (int tries = 0; tries < 10 && !held_back; tries++) {
+        kill_a_rank(&job, "LS_FLIGHT=%s %s --debug-collectives", folder);
+        held_back = strstr(job.err_text, "  queued     #") != NULL;
+        assert_int_equal(count_files(folder, path, sizeof path), 1);
+        assert_int_equal(remove(path), 0);
+    }
+    if (!held_back) fail_msg("the job said: %s", job.err_text);
+}
+
+/* A folder that has vanished since, or a full disk: the failure stays what it was. */
+TEST_IN(programs, a_record_that_cannot_be_written_is_said_so) {
+    static program p;
+    kill_a_rank(&p, "LS_FLIGHT=%s/none %s", scratch_folder());
+    assert_int_equal(count_text(p.err_text, "error: cannot write "), 1);
+    assert_non_null(strstr(p.err_text, "was ended by signal 9 (Killed)"));
+    assert_int_equal(scratch_file_count(), 0);
+}
+
+TEST_IN(programs, what_is_no_record_is_refused_in_one_line) {
+    static program p;
+    scratch_write("text", "some text\n", 10);
+    scratch_write("empty", "", 0);
+    const char *const names[] = {"text", "empty", "none", "."};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        assert_int_equal(program_run(&p, "flight %s", scratch_path(names[i])), 1);
+        if (count_lines(p.err_text) != 1 || p.out_text[0]) fail_msg("%s: %s%s", names[i], p.err_text, p.out_text);
+    }
+    assert_int_equal(program_run(&p, "flight"), 2);
+    assert_non_null(strstr(p.err_text, "which flight record?"));
+    assert_int_equal(program_run(&p, "flight --last 65 x"), 2);
+}
+
+int main(void) { return run_added_tests(); }

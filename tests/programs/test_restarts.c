@@ -1,0 +1,142 @@
+/* Jobs whose ranks are killed and start again: each step's loss and the weights are those of a job that nobody killed, so
+ * every epoch has seen each of its samples once, in the same order; and nothing else is left. Many more of them:
+ * tests/hostile/restarts.sh. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/base/scratch.h"
+#include "tests/base/test.h"
+#include "tests/base/text.h"
+#include "tests/programs/program.h"
+#include "tests/train/small_run.h"
+
+#define TRAINING "--model mlp:784,16,10 --batch-size 60 --steps 1500 --no-evaluate --quiet --save-every 5 "
+
+enum { KILLS = 3 };
+
+static program p;
+
+/* The options that name files of this name. */
+static const char *outputs(const char *name, char text[2048]) {
+    char losses[600], metrics[600], part[64];
+    snprintf(part, sizeof part, "%s.losses", name);
+    snprintf(losses, sizeof losses, "%s", scratch_path(part));
+    snprintf(part, sizeof part, "%s.metrics", name);
+    snprintf(metrics, sizeof metrics, "%s", scratch_path(part));
+    snprintf(text, 2048, "--save %s --resume-if-present %s --dump-losses %s --metrics %s", scratch_path(name),
+             scratch_path(name), losses, metrics);
+    return text;
+}
+
+/* Waits a while that differs from kill to kill; false: the job has ended. */
+static bool kill_a_rank(int ranks, unsigned *random) {
+    usleep((useconds_t)(rand_r(random) % 300000));
+    pid_t victim = program_rank(&p, (int)((unsigned)rand_r(random) % (unsigned)ranks));
+    if (victim > 0) kill(victim, SIGKILL);
+    return victim > 0;
+}
+
+static void expect_same_files(const char *suffix) {
+    char whole[64], again[64];
+    size_t nbytes;
+    snprintf(whole, sizeof whole, "whole%s", suffix);
+    snprintf(again, sizeof again, "again%s", suffix);
+    char *wanted = scratch_read(scratch_path(whole), &nbytes), *got = scratch_read(scratch_path(again), &nbytes);
+    assert_string_equal(got, wanted);
+    free(wanted);
+    free(got);
+}
+
+static void expect_the_same_job(const char *launcher, int ranks, unsigned random) {
+    char files[2048];
+    assert_int_equal(program_run(&p, "%s " TRAINING "%s", launcher, outputs("whole", files)), 0);
+    program_start(&p, "%s " TRAINING "%s", launcher, outputs("again", files));
+    program_await(&p, "\nepoch ");
+    int kills = 0;
+    while (kills < KILLS && kill_a_rank(ranks, &random)) kills++;
+    if (program_finish(&p) != 0) fail_msg("%s: %s", launcher, p.err_text);
+    assert_in_range(count_text(p.err_text, "; all ranks start again (restart "), kills > 0, kills);
+    expect_same_files(".losses");
+    if (!same_files(scratch_path("whole"), scratch_path("again"))) fail_msg("%s: other weights", launcher);
+    char *metrics = scratch_read_text("again.metrics");
+    assert_int_equal(count_lines(metrics), 1501);
+    free(metrics);
+    assert_int_equal(scratch_file_count(), 6);
+}
+
+TEST_IN(programs, test_spawned_ranks_that_are_killed) {
+    expect_the_same_job("ddp_train --spawn 2 --max-restarts 3", 2, 1);
+}
+
+TEST_IN(programs, test_launched_ranks_that_are_killed) {
+    expect_the_same_job("ddprun --nproc-per-node 3 --max-restarts 3 ddp_train", 3, 2);
+}
+
+/* Without a checkpoint a restart begins anew, and a run that has none to go on with says so beforehand. */
+TEST_IN(programs, test_restarts_without_a_checkpoint) {
+    static const char note[] =
+        "ddp_train: --max-restarts begins the training anew each time: --save FILE --save-every N "
+        "--resume-if-present FILE goes on from the last checkpoint\n";
+    assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 1 --steps 2 --no-evaluate"), 0);
+    assert_string_equal(p.err_text, note);
+    assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 1 --steps 2 --no-evaluate --quiet"), 0);
+    assert_string_equal(p.err_text, "");
+    assert_int_equal(program_run(&p, "ddp_train --max-restarts 1 --steps 2 --no-evaluate"), 0);
+    assert_string_equal(p.err_text,
+                        "ddp_train: --max-restarts has no effect: without --spawn the launcher starts ranks again "
+                        "(ddprun --max-restarts)\n");
+}
+
+/* What fails each time is tried as often as allowed; what is refused beforehand not at all. */
+TEST_IN(programs, test_failures_that_a_restart_does_not_cure) {
+    assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 2 --lr 1e30 --steps 50 --quiet --no-evaluate"),
+                     1);
+    assert_int_equal(count_text(p.err_text, "; all ranks start again (restart "), 2);
+    assert_int_equal(count_text(p.err_text, "ddp_train: error: after 2 restarts, rank "), 1);
+    scratch_write("damaged", "no checkpoint", 13);
+    assert_int_equal(
+        program_run(&p, "ddp_train --spawn 2 --max-restarts 2 --steps 2 --quiet --save %s --resume-if-present %s",
+                    scratch_path("damaged"), scratch_path("damaged")),
+        1);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "damaged"));
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 --max-restarts 2 ddp_train --epochs none"), 2);
+    assert_null(strstr(p.err_text, "again"));
+}
+
+/* --- as old launchers start ranks --------------------------------------------------------------------------------------- */
+
+TEST_IN(programs, test_the_argument_of_old_launchers) {
+    static const char script[] =
+        "shift $#; exec \"$PROGRAM\" --steps 2 --no-evaluate --quiet --local_rank=$LOCAL_RANK\n";
+    scratch_write("script", script, sizeof script - 1);
+    assert_int_equal(program_run(&p, "PROGRAM=%s/ddp_train ddprun --nproc_per_node 2 --standalone /bin/sh %s",
+                                 build_folder(), scratch_path("script")),
+                     0);
+    program_expect_text(&p, "DistributedDataParallel on 2 CPU devices");
+    assert_int_equal(program_run(&p, "ddp_train --local-rank 0 --steps 2 --no-evaluate --quiet"), 0);
+    static const struct {
+        const char *line, *text;
+    } wrong[] = {
+        {"ddp_train --local-rank 1 --steps 2",
+         "--local-rank 1: this process is local rank 0, since no launcher has set LOCAL_RANK"},
+        {"ddp_train --local-rank first --steps 2", "--local-rank first: this process is local rank 0"},
+        {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 ddp_train "
+         "--local_rank=0",
+         "--local-rank 0: this process is local rank 1 (LOCAL_RANK)"},
+    };
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        assert_int_equal(program_run(&p, "%s", wrong[i].line), 2);
+        assert_int_equal(count_lines(p.err_text), 1);
+        if (!strstr(p.err_text, wrong[i].text)) fail_msg("%s: %s", wrong[i].line, p.err_text);
+    }
+}
+
+int main(void) {
+    alarm(230);
+    return run_added_tests();
+}

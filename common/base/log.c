@@ -110,6 +110,13 @@ static void compose(char *message, size_t capacity, const char *format, va_list 
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
+static bool holds_back(void) {
+    pthread_mutex_lock(&held.mutex);
+    bool on = held.on;
+    pthread_mutex_unlock(&held.mutex);
+    return on;
+}
+
 /* Whether the error is held back. */
 static bool hold_back(const char *message) {
     pthread_mutex_lock(&held.mutex);
@@ -143,6 +150,7 @@ int ls_report_error(const char *format, ...) {
 void ls_report_lines(const char *lines) {
     char text[16384];
     size_t used = 0;
+    if (holds_back() && !identity.verbose) return;
     for (const char *line = lines; *line && used < sizeof text;) {
         int nbytes = (int)strcspn(line, "\n");
         char head[300];

@@ -40,7 +40,8 @@ static inline ls_status ls_status_after(ls_status status, int reported) {
 void ls_warn(const char *format, ...) LS_PRINTF(1, 2);
 
 /* Lines that explain an error which has just been reported, each with its end. They are written together, by every
- * process, whatever --quiet and ls_log_capture say; each begins as the error's line does. */
+ * process, whatever --quiet and ls_log_capture say; each begins as the error's line does. Where errors are held back, they are
+ * details. */
 void ls_report_lines(const char *lines);
 
 /* The name that ls_log_init was given, without its folder. */

@@ -31,7 +31,8 @@ pick_victim() { # process of the launcher
     victim=$1
     draw 2
     [ "$drawn" -eq 0 ] && return
-    read -r children 2>/dev/null <"/proc/$1/task/$1/children" || return
+    children=''
+    { read -r children <"/proc/$1/task/$1/children"; } 2>/dev/null # no newline ends it
     # shellcheck disable=SC2086 # a list
     [ -z "$children" ] || { choose $children && victim=$chosen; }
 }

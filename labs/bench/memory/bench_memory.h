@@ -62,6 +62,7 @@ typedef struct memory_settings {
     double bucket_cap_mb; /* of DDP's buckets, under every technique */
     double timeout_s;     /* of a run */
     const char *node, *folder;
+    int node_devices; /* of the node: layers that are cut are not replayed on several */
     bool all, quiet;
     int model_count;
     memory_model models[MEMORY_MODELS_MAX]; /* those chosen, as the command line changes them */

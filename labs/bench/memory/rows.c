@@ -10,9 +10,10 @@ static bool is_measured(const memory_model *model, int n, const memory_settings 
     return model->data && (n == 2 || n <= settings->cores);
 }
 
-static bool can_be_cut(const memory_row *row) {
+static bool can_be_cut(const memory_row *row, const memory_settings *settings) {
     const memory_model *model = row->model;
     if (!row->technique->split) return true;
+    if (!row->is_measured && row->n > settings->node_devices) return false;
     return row->technique->by_blocks ? row->n <= model->blocks : model->units > 0 && model->units % row->n == 0;
 }
 
@@ -25,7 +26,7 @@ void memory_plan_rows(memory_results *results) {
                 memory_row row = {.model = &s->models[m], .technique = technique, .n = s->n.values[i], .repeats = true};
                 row.is_measured = is_measured(row.model, row.n, s);
                 row.oversubscribed = row.is_measured && row.n > s->cores;
-                if (can_be_cut(&row) && (row.is_measured || technique->is_replayed))
+                if (can_be_cut(&row, s) && (row.is_measured || technique->is_replayed))
                     results->rows[results->row_count++] = row;
             }
         }

@@ -7,6 +7,7 @@
 #include "common/train/loop.h"
 #include "labs/bench/memory/bench_memory.h"
 #include "labs/bench/shared/settings.h"
+#include "labs/replay/engine/node.h"
 
 struct choices {
     const char *models;
@@ -76,6 +77,15 @@ static ls_status add_model(memory_settings *s, const struct choices *c, const ch
     return LS_OK;
 }
 
+static ls_status count_node_devices(memory_settings *s) {
+    ls_node *node;
+    ls_status status = ls_node_open(&node, s->node);
+    if (status != LS_OK) return status;
+    s->node_devices = ls_node_device_count(node);
+    ls_node_close(node);
+    return LS_OK;
+}
+
 ls_status memory_parse(memory_settings *settings, int argc, char **argv, bool *help) {
     struct choices choices = {.models = "deep,wide,resnet50"};
     *settings = (memory_settings){.bucket_cap_mb = 25,
@@ -95,5 +105,5 @@ ls_status memory_parse(memory_settings *settings, int argc, char **argv, bool *h
         if (at[nbytes] == '\0') break;
         at += nbytes + 1;
     }
-    return status;
+    return status == LS_OK ? count_node_devices(settings) : status;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What a student gets: the tree with the labs' functions taken out, and the reference as programs without source.
 # usage: labs/course/handout.sh OUT      an empty or missing folder
-# Left out: planted bugs, the instructor's page, the course's own checks, the history. `make` builds the handout; programs and tests that
+# Left out: planted bugs, the instructor's page, the course's own checks and that of make's targets, the history. `make` builds the handout; programs and tests that
 # come to a function that is not written say so.
 set -u
 . labs/course/conf.sh
@@ -11,7 +11,7 @@ to=$1
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_course)'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_(course|targets))'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
 sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "common/base/log.h"
+#include "common/comm/comm.h"
 
 enum { ROWS_MAX = 8, ROW_BEGIN = 50, ROW_END = 70, TEXT_CAPACITY = 1400 };
 
@@ -41,30 +42,64 @@ static void shorten(char text[TEXT_CAPACITY]) {
     memmove(text + ROW_BEGIN + 5, text + length - ROW_END, ROW_END + 1);
 }
 
+/* Whoever lost a peer has said so itself, or others have: one line tells of all of them. */
+static bool is_follower(const ddp_job *j, int index) {
+    int wait_status = j->failures[index].wait_status;
+    bool lost_peer = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
+    return lost_peer && index > 0 && !is_culprit(j, index);
+}
+
+enum { TIME_CAPACITY = 48 };
+
+static const char *time_text(char text[TIME_CAPACITY], const struct timespec *at) {
+    char seconds[32] = "";
+    struct tm local;
+    if (localtime_r(&at->tv_sec, &local)) (void)strftime(seconds, sizeof seconds, "%H:%M:%S", &local);
+    snprintf(text, TIME_CAPACITY, "%s.%03ld", seconds, at->tv_nsec / 1000000);
+    return text;
+}
+
 /* How the culprit ended is said in the last line. */
 static void show_failure(const ddp_job *j, int index) {
     const ddp_rank_end *end = &j->failures[index];
-    char text[TEXT_CAPACITY] = "the cause", at[32];
-    struct tm local;
-    if (!localtime_r(&end->at.tv_sec, &local) || strftime(at, sizeof at, "%H:%M:%S", &local) == 0) at[0] = '\0';
+    char text[TEXT_CAPACITY] = "the cause", at[TIME_CAPACITY];
     if (!is_culprit(j, index)) describe_end(j, end, false, text);
     shorten(text);
     bool said = index == 0 && is_culprit(j, index);
-    ls_note("rank %d (pid %d) failed %sat %s.%03ld%s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "", at,
-            end->at.tv_nsec / 1000000, said ? "" : ": ", said ? "" : text);
+    ls_note("rank %d (pid %d) failed %sat %s%s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "",
+            time_text(at, &end->at), said ? "" : ": ", said ? "" : text);
 }
 
-/* A screen at most: the first ones, and the culprit. */
+static void show_followers(const ddp_job *j) {
+    bool followers[LS_COMM_MAX_RANKS] = {false};
+    char ranks[LS_RANKS_TEXT_CAPACITY], at[TIME_CAPACITY];
+    int count = 0;
+    for (int i = 0; i < j->failure_count; i++) {
+        if (!is_follower(j, i)) continue;
+        followers[j->failures[i].rank] = true;
+        (void)time_text(at, &j->failures[i].at);
+        count++;
+    }
+    if (count == 0) return;
+    ls_note("%s failed after it, %sat %s: exit status %d, a peer failed",
+            ls_ranks_text(ranks, followers, j->options->nproc), count > 1 ? "the last " : "", at, DDP_PEER_STATUS);
+}
+
+/* A screen at most. The culprit is the first that has lost no peer, so it is among those shown. */
 static void show_failures(const ddp_job *j) {
     char path[PATH_MAX];
-    int hidden = 0;
+    int shown = 0, hidden = 0;
     for (int i = 0; i < j->failure_count; i++) {
-        if (i < ROWS_MAX || is_culprit(j, i))
-            show_failure(j, i);
-        else
+        if (is_follower(j, i)) continue;
+        if (shown == ROWS_MAX) {
             hidden++;
+        } else {
+            show_failure(j, i);
+            shown++;
+        }
     }
     if (hidden > 0) ls_note("and %d more ranks failed after these", hidden);
+    show_followers(j);
     ddp_logs_path(&j->logs, j->culprit.rank, "", path);
     if (path[0]) ls_note("the log files of rank %d: %s", j->culprit.rank, path);
 }

@@ -1,7 +1,7 @@
 /* How an attempt of a job, and the job, has ended: the ranks that failed, first to last, and then one line.
  *
  *     ddprun: rank 3 (pid 10) failed first, at 14:03:22.407
- *     ddprun: rank 2 (pid 9) failed at 14:03:22.431: exit status 3: all_reduce (sum) of ...: rank 3 died
+ *     ddprun: ranks 0-2 failed after it, the last at 14:03:22.431: exit status 3, a peer failed
  *     ddprun: error: rank 3 (pid 10) was ended by signal 9 (Killed)
  *
  * The last line names the cause (launch_policy.h). The error message of a rank is the first that it has reported; of a

@@ -101,7 +101,9 @@ void expect_lines(char *text, size_t count, const char *const *expected) {
 
 /* In front of the launcher's error stand the ranks that failed. */
 static const char *skip_failures(const char *text) {
-    while (strncmp(text, "launcher: rank ", 15) == 0 && strstr(text, ") failed ")) text = strchr(text, '\n') + 1;
+    while (strncmp(text, "launcher: rank", 14) == 0 &&
+           (strstr(text, ") failed ") || strstr(text, " failed after it, ")))
+        text = strchr(text, '\n') + 1;
     return text;
 }
 

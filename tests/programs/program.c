@@ -330,7 +330,9 @@ int program_take_failures(program *p) {
     for (char *line = p->err_text, *next; *line;) {
         next = strchr(line, '\n') ? strchr(line, '\n') + 1 : strchr(line, '\0');
         const char *failed = strstr(line, ") failed "), *rank = strstr(line, ": rank ");
-        if (failed && failed < next && rank && rank < failed && !memmem(line, (size_t)(rank - line), " ", 1)) {
+        bool one = failed && failed < next && rank && rank < failed && !memmem(line, (size_t)(rank - line), " ", 1);
+        bool others = memmem(line, (size_t)(next - line), " failed after it, ", strlen(" failed after it, ")) != NULL;
+        if (one || others) {
             memmove(line, next, strlen(next) + 1);
             count++;
         } else {

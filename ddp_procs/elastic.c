@@ -36,10 +36,11 @@
 #include "common/base/log.h"
 
 #define LOOK_EVERY_US 1e5
-#define PATIENCE                                                                                                       \
-    10 /* times --timeout: whoever is done waits for rank 0, which may have much to write, and whoever is new for a step's end */
-
-enum { MOST_IDLE = 10 }; /* groups of the same ranks that broke before a step */
+enum {
+    /* times --timeout: a rank that is done waits for rank 0, which may have much to write; a new one for a step's end */
+    PATIENCE = 10,
+    MOST_IDLE = 10 /* groups of the same ranks that broke before a step */
+};
 
 /* What a rank says at a meeting. */
 enum { DONE = 1, OVER = 2, FIRST = 4 };

@@ -141,7 +141,7 @@ const char *ls_comm_backend(const ls_comm *comm);    /* "shm", "threads"; with a
 bool ls_comm_can_be_captured(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "direct", "ring", ...; NCCL has algorithms of its own */
 
-/* "rank 2" or "ranks 2, 3": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of
+/* "rank 2", "ranks 2, 3" or "ranks 0-2, 5": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of
  * LS_COMM_MAX_RANKS have room. */
 #define LS_RANKS_TEXT_CAPACITY 264
 const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, int world_size);

@@ -59,7 +59,10 @@ const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen,
     const char *separator = " ";
     for (int r = 0; r < world_size; r++) {
         if (!chosen[r]) continue;
-        used += snprintf(text + used, (size_t)(LS_RANKS_TEXT_CAPACITY - used), "%s%d", separator, r);
+        int first = r;
+        while (r + 1 < world_size && chosen[r + 1]) r++;
+        const char *format = r > first + 1 ? "%s%d-%d" : r > first ? "%s%d, %d" : "%s%d";
+        used += snprintf(text + used, (size_t)(LS_RANKS_TEXT_CAPACITY - used), format, separator, first, r);
         separator = ", ";
     }
     return text;

@@ -68,7 +68,7 @@ enum {
 };
 
 /* enqueued  the rank has called the operation; its stream has not come to it
- * started   its stream has come to it; of NCCL's: it was put on the GPU's stream
+ * started   its stream has reached it; an operation of NCCL was put on the GPU's stream
  * done      this rank has done its part, and may use its buffers. NCCL's are seen to be done when the rank waits
  * captured  into a graph, whose launches are not recorded */
 #define LS_FLIGHT_STATE_MAP(X)                                                                                         \

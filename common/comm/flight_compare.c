@@ -3,8 +3,8 @@
  *           operations is where their ways part: what differs later follows from that. The majority is taken to be right
  *   order : collectives before messages, and those before who is missing; numbers ascending; of as many ranks on either side the
  *           lowest rank is right
- *   fails : a ring reaches 64 operations back. A difference before that is not found, but what follows from it is; and where a rank's
- *           place is no longer held by the others, that is what is said */
+ *   fails : a ring reaches 64 operations back. An older difference is not found, but what follows from it is. Where the
+ *           other rings no longer hold a rank's place, the difference is unknown, and is reported so */
 #include <string.h>
 
 #include "common/comm/flight.h"
@@ -254,8 +254,8 @@ static ls_flight_difference find_lost(const ls_flight_record *record, int group)
     return out;
 }
 
-/* Members of the group whose place is known, and whose number there is before all that another rank's ring still holds: nobody can
- * tell what that rank called under it. */
+/* Members of the group whose place is known, but older than all that another rank's ring still holds: what that rank called under
+ * the same number is lost. */
 static ls_flight_difference find_unknown(const ls_flight_record *record, int group) {
     ls_flight_difference out = {.kind = LS_FLIGHT_SAME, .group = group};
     for (int r = 0; r < record->world_size; r++) {
@@ -270,7 +270,7 @@ static ls_flight_difference find_unknown(const ls_flight_record *record, int gro
 
 /* --- the first difference ------------------------------------------------------------------------------------------- */
 
-/* How much a difference explains: what nobody else's explains, most. */
+/* How much a difference explains: most, if it does not follow from another one. */
 static int weight_of(const ls_flight_record *record, const ls_flight_difference *d) {
     enum { NOTHING, UNKNOWN, WAITS_ITSELF, WAITS_FOR_NOBODY, RUNS_ANOTHER };
     if (d->kind == LS_FLIGHT_SAME) return NOTHING;

@@ -49,11 +49,11 @@ void ls_flight_leave(ls_comm *comm) {
 }
 
 void ls_flight_look(const ls_comm *comm) {
-    if (comm->ring) atomic_store(&log_of(comm, comm->rank)->looked_ms, ls_coarse_now_ms());
+    if (comm->flight) atomic_store(&log_of(comm, comm->rank)->looked_ms, ls_coarse_now_ms());
 }
 
 int64_t ls_flight_looked_ms(const ls_comm *comm, int rank) {
-    return comm->ring ? atomic_load(&log_of(comm, rank)->looked_ms) : 0;
+    return comm->flight ? atomic_load(&log_of(comm, rank)->looked_ms) : 0;
 }
 
 static void record_message(const ls_comm *comm, ls_flight_entry *entry, const ls_announcement *what) {
@@ -303,7 +303,7 @@ static bool any_of(const ls_comm *comm, const bool *ranks) {
     return any;
 }
 
-/* Whoever is lost may have come before. */
+/* A rank that is lost may have called the operation before; then it is not missing. */
 static ls_status find_lost(ls_comm *comm, const ls_announcement *what, bool *lost) {
     bool missing[LS_COMM_MAX_RANKS] = {false}, died;
     char text[LS_RANKS_TEXT_CAPACITY];

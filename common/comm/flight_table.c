@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/comm/comm.h"
 #include "common/comm/flight.h"
 #include "common/comm/reduce_kernels.h"
 
@@ -75,21 +76,6 @@ static void put_operation(struct text *text, const ls_flight_record *record, con
 
 /* --- ranks ---------------------------------------------------------------------------------------------------------- */
 
-/* "rank 3", "ranks 0-2, 5"; of the world's ranks. */
-static void put_ranks(struct text *text, const ls_flight_record *record, const bool *chosen) {
-    int count = 0;
-    for (int r = 0; r < record->world_size; r++) count += chosen[r];
-    put(text, count == 1 ? "rank" : "ranks");
-    const char *separator = " ";
-    for (int r = 0; r < record->world_size; r++) {
-        int first = r;
-        if (!chosen[r]) continue;
-        while (r + 1 < record->world_size && chosen[r + 1]) r++;
-        put(text, r > first + 1 ? "%s%d-%d" : r > first ? "%s%d, %d" : "%s%d", separator, first, r);
-        separator = ", ";
-    }
-}
-
 /* Where a rank is. */
 struct place {
     const char *where;                    /* "waits in" */
@@ -142,9 +128,8 @@ static void put_row(struct text *text, const ls_flight_record *record, const str
         shown[r] = shown[r] || together[r];
         if (together[r] && places[r].since_ms > 0 && places[r].since_ms < since_ms) since_ms = places[r].since_ms;
     }
-    char ranks[LS_FLIGHT_TEXT] = "";
-    put_ranks(&(struct text){ranks, sizeof ranks}, record, together);
-    put(text, "  %-14s  %-10s", ranks, place->where);
+    char ranks[LS_RANKS_TEXT_CAPACITY];
+    put(text, "  %-14s  %-10s", ls_ranks_text(ranks, together, record->world_size), place->where);
     if (place->operation) {
         put(text, " ");
         put_operation(text, record, place->operation);
@@ -174,11 +159,10 @@ static void put_others(struct text *text, const ls_flight_record *record, const 
 }
 
 static void put_difference(struct text *text, const ls_flight_record *record, const ls_flight_difference *d) {
-    char expected[LS_FLIGHT_TEXT], found[LS_FLIGHT_TEXT];
+    char expected[LS_FLIGHT_TEXT], found[LS_FLIGHT_TEXT], ranks[LS_RANKS_TEXT_CAPACITY];
     int odd = 0;
     for (int r = 0; r < record->world_size; r++) odd += d->odd[r];
-    put_ranks(text, record, d->odd);
-    put(text, odd == 1 ? " is" : " are");
+    put(text, "%s %s", ls_ranks_text(ranks, d->odd, record->world_size), odd == 1 ? "is" : "are");
     if (d->kind == LS_FLIGHT_DIFFERS) {
         ls_flight_operation_text(expected, d->expected);
         ls_flight_operation_text(found, d->found);

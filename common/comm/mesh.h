@@ -17,9 +17,9 @@
  *
  * The groups have streams of operations of their own and fail together: whoever breaks one of them (ls_comm_abort, a
  * missed deadline, a death that is noticed) breaks all groups of the job, and every rank reports the same reason, which
- * names the job's ranks. A rank that waits for one that waits itself, in whichever group, stays for up to half a deadline
- * more, so that the one which waits for nobody is named (NCCL: the rank that did not come to the group at hand). On meta
- * devices, where there is nobody else, each group is aborted by itself. */
+ * names the job's ranks. A rank that waits for another rank which waits itself, in any group, waits for up to half a
+ * deadline more, so that the last rank of such a chain is named (NCCL: the rank that did not come to the group at hand). On
+ * meta devices there are no other ranks, and each group is aborted by itself. */
 #ifndef LS_COMM_MESH_H
 #define LS_COMM_MESH_H
 

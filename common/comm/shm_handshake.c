@@ -76,13 +76,13 @@ static struct hello own_hello(const ls_comm *comm) {
 
 static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (!(comm->fd >= 0 && ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) == 0))
+    if (comm->fd < 0 || ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) != 0)
         return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
     ls_status status = ls_shm_map(comm);
+    /* Until a rank is served it waits for this one (find_culprit in wait.c). */
     for (int r = 1; status == LS_OK && r < comm->world_size; r++) {
         atomic_store(&comm->segment->slot[r].awaited_value, 1);
-        atomic_store(&comm->segment->slot[r].awaits,
-                     1); /* until it is served it waits for this rank (find_culprit in wait.c) */
+        atomic_store(&comm->segment->slot[r].awaits, 1);
     }
     return status;
 }
@@ -168,8 +168,7 @@ static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int lis
                                  ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
         if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
-            return ls_comm_break(comm, LS_ERR_PEER, NULL,
-                                 "the group does not form: a rank has gone, or another has come");
+            return ls_comm_break(comm, LS_ERR_PEER, NULL, "the group does not form: its ranks have changed meanwhile");
         set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)

@@ -147,7 +147,7 @@ TEST(test_many_differences) {
     for (int r = 17; r < j->world_size; r++) {
         const member *rank = &j->ranks[r];
         assert_int_equal(rank->status, LS_ERR_USAGE);
-        if (!strstr(rank->said, "47 more differences between rank 0 and ranks 17, 18, ") || !strstr(rank->said, ", 63"))
+        if (!strstr(rank->said, "47 more differences between rank 0 and ranks 17-63"))
             fail_msg("rank %d: %s", r, rank->said);
     }
     free(j);

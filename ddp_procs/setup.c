@@ -136,12 +136,11 @@ static ls_status check_stages(const ddp_setup *setup, const ddp_settings *s) {
 
 ls_status ddp_setup_open_model(ddp_setup *setup, ddp_settings *s, int flags) {
     bool no_data = !setup->train;
-    ls_status status = no_data ? ls_train_open_text(&s->train, &setup->train, &setup->test) : LS_OK;
+    ls_status status = no_data ? ls_train_open_first(&s->train, &setup->train, &setup->test) : LS_OK;
     if (status == LS_OK)
         status = ls_train_open_model(&setup->model, &s->train, setup->device, micro_batch(setup, s), flags);
     if (status == LS_OK) status = check_stages(setup, s);
-    if (status == LS_OK && !setup->train)
-        status = ls_train_open_data(&s->train, setup->model, &setup->train, &setup->test);
+    if (status == LS_OK && no_data) status = ls_train_open_data(&s->train, setup->model, &setup->train, &setup->test);
     return status;
 }
 

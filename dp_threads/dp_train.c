@@ -115,11 +115,10 @@ static ls_status build(struct session *session, struct settings *s) {
     ls_status status = find_output_device(s, &output);
     if (status == LS_OK) status = open_devices(session, s);
     size_t piece = (max_batch + (size_t)s->choice.count - 1) / (size_t)s->choice.count;
-    if (status == LS_OK) status = ls_train_open_text(&s->train, &session->train, &session->test);
+    if (status == LS_OK) status = ls_train_open_first(&s->train, &session->train, &session->test);
     if (status == LS_OK)
         status = ls_train_open_model(&session->model, &s->train, session->devices[0], piece, LS_OPEN_TELL);
-    if (status == LS_OK && !session->train)
-        status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
+    if (status == LS_OK) status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
     if (status == LS_OK) {
         status = s->train.init ? ls_weights_load(session->model, s->train.init, true)
                                : ls_model_init(session->model, (uint64_t)s->train.seed);

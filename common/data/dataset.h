@@ -37,7 +37,7 @@ typedef enum ls_normalize {
 
 /* Opens a split of a folder in MNIST's format: {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each
  * also spelled ".idx3-ubyte" and ".idx1-ubyte", each plain or gzipped (.gz); inputs 1 x height x width. Labels lie in 0 ..
- * classes-1: the files do not say how many classes there are. They are read whole and kept as bytes.
+ * classes-1; `classes` 0: there are as many as the largest label of the split says. They are read whole and kept as bytes.
  * LS_ERR_IO: the folder or a file is missing or unreadable; LS_ERR_FORMAT: a file is not what it should be (magic
  * number, size, gzip checksum, counts that disagree, a label out of range). On failure *out is NULL. */
 ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
@@ -56,6 +56,8 @@ ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const
 /* Constant for the dataset's life. */
 const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
 size_t ls_dataset_count(const ls_dataset *dataset);
+/* The largest label of files that were opened with `classes` 0, and the first sample that has it; elsewhere 0. */
+int64_t ls_dataset_largest_label(const ls_dataset *dataset, size_t *sample);
 
 /* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to count x
  * ls_sample_input_count floats or int32 tokens, labels to count x ls_sample_label_count integers, targets to count x
@@ -68,7 +70,8 @@ ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, siz
 /* --- streams: datasets of images without indices, of unknown length --------------------------------------------------- */
 
 /* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
- * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
+ * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. `classes` 0: the
+ * labels are read once at the beginning, as far as they are good. */
 ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
                                  ls_normalize normalize);
 

@@ -78,18 +78,21 @@ ls_status ls_idx_spec(ls_sample_spec *spec, const char *path, const size_t dims[
 
 ls_status ls_idx_check_label(const char *path, uint8_t label, size_t sample, int classes) {
     if (label < classes) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "%s: label %u of sample %zu is out of range 0 to %d: the model has %d outputs", path,
+    return ls_fail(LS_ERR_FORMAT, "%s: label %u of sample %zu is out of range 0 to %d: there are %d classes", path,
                    label, sample, classes - 1, classes);
 }
 
-static ls_status check_labels(const ls_idx_file *labels, const ls_idx_file *images, int classes) {
+static ls_status check_labels(ls_dataset *dataset, const ls_idx_file *labels, const ls_idx_file *images, int classes) {
     if (images->dims[0] != labels->dims[0]) {
         return ls_fail(LS_ERR_FORMAT, "%s has %zu images but %s has %zu labels", images->path, images->dims[0],
                        labels->path, labels->dims[0]);
     }
     ls_status status = LS_OK;
     for (size_t i = 0; status == LS_OK && i < labels->dims[0]; i++) {
-        status = ls_idx_check_label(labels->path, labels->data[i], i, classes);
+        if (classes == 0)
+            ls_dataset_note_label(dataset, labels->data[i], i);
+        else
+            status = ls_idx_check_label(labels->path, labels->data[i], i, classes);
     }
     return status;
 }
@@ -104,7 +107,7 @@ static ls_status read_pair(struct idx_dataset *idx, const char *folder, ls_split
     idx->labels = labels.data;
     idx->base.count = images.dims[0];
     status = ls_idx_spec(&idx->base.spec, images.path, images.dims, classes);
-    return status == LS_OK ? check_labels(&labels, &images, classes) : status;
+    return status == LS_OK ? check_labels(&idx->base, &labels, &images, classes) : status;
 }
 
 ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,

@@ -89,6 +89,17 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
 
 static void stream_close(ls_dataset *dataset) { free(dataset); }
 
+/* Bad labels are left to whoever reaches them. */
+static void count_classes(struct idx_stream *stream, ls_idx_reader *labels) {
+    uint8_t label = 0;
+    bool end = false;
+    char unsaid[PATH_MAX + 200];
+    ls_log_sink before = ls_log_capture(unsaid, sizeof unsaid);
+    for (size_t i = 0; ls_idx_reader_next(labels, &label, &end) == LS_OK && !end; i++)
+        ls_dataset_note_label(&stream->base, label, i);
+    ls_log_restore(before);
+}
+
 ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
                                  ls_normalize normalize) {
     static const ls_dataset_kind kind = {.cursor_open = stream_cursor_open,
@@ -108,6 +119,7 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
         if (status == LS_OK)
             status = ls_idx_spec(&stream->base.spec, headers->images.path, headers->images.dims, classes);
         stream->base.promised = headers->images.dims[0];
+        if (status == LS_OK && classes == 0) count_classes(stream, &headers->labels);
         close_files(headers);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);

@@ -1,6 +1,6 @@
 /* options_data — what --data names: images, random samples, texts.
- *   idea  : what samples look like follows from the model, but for a text's vocabulary, which the model follows from. So texts
- *           are opened before the model, and everything else after it */
+ *   idea  : what is in files is opened before the model, which may take its input's shape, its classes or its vocabulary from
+ *           them. Random samples follow from the model, and are opened after it */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,10 +66,8 @@ static ls_status complete_model(ls_train_options *o, struct ls_gpt_sizes *sizes,
     return LS_OK;
 }
 
-ls_status ls_train_open_text(ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+static ls_status open_text(ls_train_options *o, ls_dataset **train, ls_dataset **test) {
     struct ls_gpt_sizes sizes;
-    *train = *test = NULL;
-    if (!ls_gpt_is_named(o->model)) return LS_OK;
     ls_status status = ls_gpt_parse(&sizes, o->model);
     if (status != LS_OK) return status;
     if (random_seed(o)) return complete_model(o, &sizes, sizes.vocabulary > 0 ? 1 : RANDOM_VOCABULARY);
@@ -79,15 +77,39 @@ ls_status ls_train_open_text(ls_train_options *o, ls_dataset **train, ls_dataset
                        o->data, o->model);
     }
     status = open_sets(o, sizes.context, train, test);
-    if (status == LS_OK) status = complete_model(o, &sizes, ls_dataset_spec(*train)->classes);
-    if (status == LS_OK) return LS_OK;
+    return status == LS_OK ? complete_model(o, &sizes, ls_dataset_spec(*train)->classes) : status;
+}
+
+/* --- images, before the model ------------------------------------------------------------------------------------- */
+
+static ls_status open_images(const ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+    const char *folder = ls_train_data_folder(o);
+    ls_normalize normalize = (ls_normalize)o->normalize;
+    ls_status status = (ls_train_is_stream(o) ? ls_dataset_open_stream
+                                              : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, 0, normalize);
+    return status == LS_OK && o->evaluate ? ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, 0, normalize) : status;
+}
+
+static ls_status close_unless(ls_status status, ls_dataset **train, ls_dataset **test) {
+    if (status == LS_OK) return status;
     ls_dataset_close(*train);
     ls_dataset_close(*test);
     *train = *test = NULL;
     return status;
 }
 
-/* --- the others, after it ----------------------------------------------------------------------------------------- */
+ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+    ls_status status = LS_OK;
+    *train = *test = NULL;
+    if (ls_gpt_is_named(o->model))
+        status = open_text(o, train, test);
+    else if (ls_train_data_folder(o))
+        status = open_images(o, train, test);
+    if (status == LS_OK && *train) o->sample = *ls_dataset_spec(*train);
+    return close_unless(status, train, test);
+}
+
+/* --- behind the model --------------------------------------------------------------------------------------------- */
 
 ls_sample_spec ls_train_sample_spec(const ls_model *model) {
     struct ls_shape input = ls_model_input(model);
@@ -118,43 +140,35 @@ static ls_status open_random(const ls_train_options *o, const ls_model *model, l
     return status;
 }
 
+/* What the data's path is called in messages. */
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
-    const ls_sample_spec *spec = ls_dataset_spec(dataset);
-    size_t wanted = ls_shape_count(ls_model_input(model)), there = ls_sample_input_count(spec);
-    if (wanted != there) {
+    const ls_sample_spec *spec = ls_dataset_spec(dataset), wanted = ls_train_sample_spec(model);
+    size_t taken = ls_sample_input_count(&wanted), there = ls_sample_input_count(spec), sample;
+    if (taken != there) {
         return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
-                       spec->channels, spec->height, spec->width, there, wanted);
+                       spec->channels, spec->height, spec->width, there, taken);
     }
-    if (ls_model_loss(model) != LS_LOSS_CROSS_ENTROPY) {
+    if (wanted.classes == 0) {
         return ls_fail(LS_ERR_INVALID,
                        "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
     }
-    return LS_OK;
+    int64_t label = ls_dataset_largest_label(dataset, &sample);
+    if (label < wanted.classes) return LS_OK;
+    return ls_fail(LS_ERR_FORMAT, "%s: label %lld of sample %zu is out of range 0 to %d: the model has %d outputs",
+                   path, (long long)label, sample, wanted.classes - 1, wanted.classes);
 }
 
 ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
-    *train = *test = NULL;
-    ls_status status;
-    if (random_seed(o)) {
+    const char *folder = ls_train_data_folder(o);
+    ls_status status = LS_OK;
+    if (*train && !folder) return LS_OK; /* a text, which the model was completed by */
+    if (random_seed(o))
         status = open_random(o, model, train, test);
-    } else if (is_text(o)) {
+    else if (!folder)
         status = ls_fail(LS_ERR_USAGE, "--data %s is a text, and %s takes images: give --model gpt", o->data, o->model);
-    } else {
-        const char *stream = stream_folder(o), *folder = ls_train_data_folder(o);
-        ls_normalize normalize = (ls_normalize)o->normalize;
-        int classes = ls_train_sample_spec(model).classes;
-        if (classes == 0) classes = 256; /* any label will do: check_fit refuses them all */
-        status =
-            (stream ? ls_dataset_open_stream : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, classes, normalize);
-        if (status == LS_OK) status = check_fit(*train, model, folder);
-        if (status == LS_OK && o->evaluate)
-            status = ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, classes, normalize);
-        if (status == LS_OK && *test) status = check_fit(*test, model, folder);
-    }
-    if (status != LS_OK) {
-        ls_dataset_close(*train);
-        ls_dataset_close(*test);
-        *train = *test = NULL;
-    }
-    return status;
+    else if (!*train)
+        status = open_images(o, train, test);
+    if (status == LS_OK && folder) status = check_fit(*train, model, folder);
+    if (status == LS_OK && folder && *test) status = check_fit(*test, model, folder);
+    return close_unless(status, train, test);
 }

@@ -85,8 +85,10 @@ MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(t
 CSTD     := -std=c11
 WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 OPT      ?= -O2
-CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
-CFLAGS   += $(CSTD) $(OPT) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
+CPPFLAGS += -I. -Iinclude -D_POSIX_C_SOURCE=200809L
+# One set of objects for programs and for the shared library.
+PIC      := -fPIC -fno-semantic-interposition
+CFLAGS   += $(CSTD) $(OPT) $(PIC) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -129,7 +131,7 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
-LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/% labs/course/report/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
+LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/% labs/course/report/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c library/*.c labs/*/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
 # Apart from the library, since it alone needs libraries of its own; a program's or a test's own objects and libraries.
 REPORT_OBJ := $(if $(HAVE_report),$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(MAINS),$(wildcard labs/course/report/*.c))))
@@ -439,6 +441,21 @@ $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 	$(Q)$(CC) $(LDFLAGS) $$(filter-out $(LIB),$$^) $(LINKED) $$(LDLIBS) -o $$@
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
+
+# The library for programs of one's own, whose objects are all but the labs'.
+OWN_OBJ    = $(filter-out $(BUILD)/obj/labs/%,$(LIB_OBJ))
+SONAME    := liblockstep.so.0
+$(BUILD)/lib/$(SONAME): $(OWN_OBJ) library/exported.map
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=library/exported.map $(OWN_OBJ) $(LDLIBS) -o $@
+$(BUILD)/lib/liblockstep.so: $(BUILD)/lib/$(SONAME)
+	@ln -sf $(SONAME) $@
+$(BUILD)/lib/liblockstep.a: $(OWN_OBJ) $(MEMBERS)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(say)
+	$(Q)$(AR) rcs $@ $(OWN_OBJ)
 
 # nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
 $(BUILD)/obj/gpu/%.o: %.c

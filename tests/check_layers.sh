@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the tree's five rules over every C file that git knows (tracked, or new and not ignored):
 #   1. includes only point down: base < trace < device < kernels < comm < nn < data < optim < seam < checkpoint < report < train <
-#      dp_threads | ddp_procs/launch < ddp_procs < labs, written with their full path; from device to optim nothing includes trace, whose probes
+#      dp_threads | ddp_procs/launch < ddp_procs < library | labs, written with their full path; from device to optim nothing includes trace, whose probes
 #      are in base; labs/replay/engine sees base and trace only; the two modes never include each other;
 #   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_;
 #   3. a program notices that its results could not be written: each main ends with ls_results_written (common/base/results.h), but for
@@ -32,6 +32,7 @@ check() {
             if (path ~ /^ddp_procs\/launch\//) return 11.5
             if (path ~ /^dp_threads\//) return 12
             if (path ~ /^ddp_procs\//) return 12
+            if (path ~ /^library\//) return 12.5
             if (path ~ /^labs\//) return 13
             if (path ~ /^tests\//) return 14
             return 0
@@ -56,9 +57,9 @@ check() {
 # External names as the sources define them: a function or a variable that begins in column 0 and is neither static nor only declared. A
 # definition may go on over several lines, up to its "{", ";" or "=".
 names() {
-    git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs)/' | while read -r file; do
+    git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs|library)/' | while read -r file; do
         case $file in
-        common/* | kernels/*) prefix='^(ls_|LS_CPU)' ;;
+        common/* | kernels/* | library/*) prefix='^(ls_|LS_CPU)' ;;
         dp_threads/*) prefix='^(dp_|main$)' ;;
         *) prefix='^(ddp_|main$)' ;;
         esac

@@ -53,6 +53,19 @@ bool ls_dataset_owns_name(const char *name);
  * the random numbers. Values do not follow PyTorch's. */
 ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec);
 
+/* Samples in memory. */
+struct ls_memory_samples {
+    ls_sample_spec spec; /* of one row, no tokens */
+    size_t count;
+    const float *inputs;   /* count x channels x height x width */
+    const int64_t *labels; /* count, where there are classes */
+    const float *targets;  /* count x target_count, where there are none */
+};
+
+/* A dataset of them, whose arrays are borrowed until it is closed. LS_ERR_INVALID: a size that is not positive or too large, an
+ * array that is missing, a label out of range, or a value that is not finite, naming the sample. */
+ls_status ls_dataset_from_memory(ls_dataset **out, const struct ls_memory_samples *samples);
+
 /* Constant for the dataset's life. */
 const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
 size_t ls_dataset_count(const ls_dataset *dataset);

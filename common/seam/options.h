@@ -14,7 +14,18 @@
 
 typedef enum ls_train_offload { LS_TRAIN_OFFLOAD_NONE, LS_TRAIN_OFFLOAD_OPTIMIZER } ls_train_offload;
 
+struct ls_report_line; /* common/report/report.h */
+
+/* What a program that uses the library has in place of files and lines. */
+struct ls_embedding {
+    struct ls_memory_samples train, test; /* of --data memory:; a count of 0: there are none */
+    void (*on_step)(void *context, const struct ls_report_line *line); /* on rank 0; NULL: it does not ask */
+    void *context;
+    int weights_fd; /* an empty file for the trained weights, as of --save-weights; -1: none */
+};
+
 typedef struct ls_train_options {
+    const struct ls_embedding *embedding; /* NULL: there is none */
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;

@@ -23,6 +23,8 @@ static const char *sums_seed(const ls_train_options *o) { return behind(o, "sums
 
 const char *ls_train_text_files(const ls_train_options *o) { return behind(o, "text:"); }
 
+static bool is_memory(const ls_train_options *o) { return behind(o, "memory:") != NULL; }
+
 bool ls_train_is_sums(const ls_train_options *o) { return sums_seed(o) != NULL; }
 
 bool ls_train_is_stream(const ls_train_options *o) { return stream_folder(o) != NULL; }
@@ -31,7 +33,7 @@ static bool is_text(const ls_train_options *o) { return ls_train_is_sums(o) || l
 
 const char *ls_train_data_folder(const ls_train_options *o) {
     const char *stream = stream_folder(o);
-    return stream ? stream : random_seed(o) || is_text(o) ? NULL : o->data;
+    return stream ? stream : random_seed(o) || is_text(o) || is_memory(o) ? NULL : o->data;
 }
 
 static ls_status parse_seed(const ls_train_options *o, const char *text, uint64_t *seed) {
@@ -90,6 +92,16 @@ static ls_status open_images(const ls_train_options *o, ls_dataset **train, ls_d
     return status == LS_OK && o->evaluate ? ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, 0, normalize) : status;
 }
 
+/* Of a program that uses the library. */
+static ls_status open_memory(const ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+    const struct ls_embedding *embedding = o->embedding;
+    if (!embedding || embedding->train.count == 0)
+        return ls_fail(LS_ERR_USAGE, "--data %s is for programs that use the library and have samples in memory",
+                       o->data);
+    ls_status status = ls_dataset_from_memory(train, &embedding->train);
+    return status == LS_OK && embedding->test.count > 0 ? ls_dataset_from_memory(test, &embedding->test) : status;
+}
+
 static ls_status close_unless(ls_status status, ls_dataset **train, ls_dataset **test) {
     if (status == LS_OK) return status;
     ls_dataset_close(*train);
@@ -103,6 +115,8 @@ ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_datase
     *train = *test = NULL;
     if (ls_gpt_is_named(o->model))
         status = open_text(o, train, test);
+    else if (is_memory(o))
+        status = open_memory(o, train, test);
     else if (ls_train_data_folder(o))
         status = open_images(o, train, test);
     if (status == LS_OK && *train) o->sample = *ls_dataset_spec(*train);
@@ -159,7 +173,7 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
 }
 
 ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
-    const char *folder = ls_train_data_folder(o);
+    const char *folder = is_memory(o) ? "the program" : ls_train_data_folder(o);
     ls_status status = LS_OK;
     if (*train && !folder) return LS_OK; /* a text, which the model was completed by */
     if (random_seed(o))

@@ -13,7 +13,11 @@ enum { DDP_STDOUT = 1, DDP_STDERR = 2 };
 typedef struct ddp_launch_options {
     int nproc;           /* ranks, 1 to LS_COMM_MAX_RANKS */
     const char *program; /* a path, or a name looked for in PATH; NULL: this program again */
-    char *const *argv;   /* its arguments from argv[0] on, ended by NULL */
+    char *const *argv;   /* its arguments from argv[0] on, ended by NULL; NULL: there is no program, but */
+    /* what each rank calls in a fork of this process, as if it had been started anew: files that exec would close are closed.
+     * Returns its exit status */
+    int (*entry)(void *context);
+    void *context;
     /* appended to argv, in front of a closing "--", or NULL: "--spawn=0" keeps a program that starts itself from doing it
      * again */
     const char *last_argument;

@@ -185,7 +185,7 @@ C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.
 
 help: ## this list, and what was found on this machine
 	@echo 'make TARGET, with'
-	@awk -f labs/course/help.awk Makefile labs/course/course.mk
+	@awk -f labs/course/help.awk Makefile labs/course/course.mk library/install.mk
 	@echo 'Found (CC=$(CC), BUILD=$(BUILD)):'
 	@$(foreach tool,$(NEEDED),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool)$(if $(HAVE_$(tool)),, (needed: package $(PACKAGE_$(tool))))';)
 	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) ($(USE_$(tool)))';)
@@ -456,6 +456,8 @@ $(BUILD)/lib/liblockstep.a: $(OWN_OBJ) $(MEMBERS)
 	@rm -f $@
 	$(say)
 	$(Q)$(AR) rcs $@ $(OWN_OBJ)
+
+include library/install.mk
 
 # nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
 $(BUILD)/obj/gpu/%.o: %.c

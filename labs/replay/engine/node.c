@@ -44,7 +44,7 @@ static ls_status make(ls_node **out, ls_json *json, const char *path) {
 }
 
 ls_status ls_node_open(ls_node **out, const char *name) {
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     ls_json *json;
     *out = NULL;
     ls_status status = ls_library_find(path, LS_NODES_FOLDER, name);

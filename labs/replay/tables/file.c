@@ -214,7 +214,7 @@ static void read_part(tables_file *file, const cJSON *object) {
 
 ls_status tables_file_open(tables_file *file, const char *name) {
     static const char *const known[] = {"title", "source", "compute", "parts", "lists", NULL};
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     int without_free;
     *file = (tables_file){.count = 0};
     ls_status status = ls_library_find(path, "labs/replay/tables", name);

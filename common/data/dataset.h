@@ -31,8 +31,9 @@ typedef enum ls_split { LS_SPLIT_TRAIN, LS_SPLIT_TEST } ls_split;
 
 /* What becomes of a pixel of 0 .. 255. Each step is rounded to float, as torchvision's ToTensor and Normalize do. */
 typedef enum ls_normalize {
-    LS_NORMALIZE_NONE, /* pixel / 255 */
-    LS_NORMALIZE_MNIST /* (pixel / 255 - 0.1307) / 0.3081: MNIST's mean and standard deviation */
+    LS_NORMALIZE_NONE,  /* pixel / 255 */
+    LS_NORMALIZE_MNIST, /* (pixel / 255 - 0.1307) / 0.3081: MNIST's mean and standard deviation */
+    LS_NORMALIZE_AUTO /* (value - mean) / deviation of its channel over the training data; value: pixel / 255, or a float */
 } ls_normalize;
 
 /* Opens a split of a folder in MNIST's format: {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each
@@ -43,7 +44,22 @@ typedef enum ls_normalize {
 ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
                               ls_normalize normalize);
 
-/* Whether a folder in MNIST's format may have a file of that name, in any of those spellings. */
+/* Opens both splits of a folder: in MNIST's format, the same with a channel axis (idx4), CIFAR-10's or CIFAR-100's binary files,
+ * or NumPy arrays (docs/data.md); the test samples are normalized as the training samples are. `test` NULL: not wanted. *test is
+ * NULL where a folder of arrays has none. *normalize < 0: what is usual (mnist for one channel of MNIST's format, none for
+ * floats, else auto), which is then in it. LS_ERR_IO, LS_ERR_FORMAT: as above; on failure both are NULL. */
+ls_status ls_dataset_open_folder(ls_dataset **train, ls_dataset **test, const char *folder, int *normalize);
+
+/* "mnist", "auto (mean 0.4914 0.4822 0.4465, deviation 0.247 0.2435 0.2616)": of a data set of ls_dataset_open_folder. */
+void ls_dataset_describe_normalization(const ls_dataset *dataset, char *text, size_t capacity);
+
+#define LS_DATA_FASHION "fashion-mnist"
+
+/* The path that --data NAME means: of an installed data set's name ("fashion-mnist", Debian's dataset-fashion-mnist) where no
+ * folder has it, else the name itself. */
+const char *ls_dataset_find(const char *name);
+
+/* Whether a folder of any layout may have a file of that name. */
 bool ls_dataset_owns_name(const char *name);
 
 /* `count` random samples: inputs and targets standard normal, labels uniform; or tokens uniform, each row's label the next

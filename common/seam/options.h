@@ -33,7 +33,8 @@ typedef struct ls_train_options {
         completed_model[LS_GPT_TEXT_NBYTES]; /* where `model` points once data has completed it (ls_train_open_first) */
     ls_sample_spec
         sample;    /* of --data, once ls_train_open_first has opened it; channels 0: it follows from the model */
-    int normalize; /* ls_normalize */
+    int normalize; /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
+    char normalization[200];  /* of the data that were opened, with its numbers; "": of none */
     ls_tensor_options tensor; /* of a rank that has a part of the model; filled in by its program */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */

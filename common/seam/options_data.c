@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/shipped.h"
 #include "common/data/text.h"
 #include "common/seam/options.h"
 
@@ -33,7 +35,7 @@ static bool is_text(const ls_train_options *o) { return ls_train_is_sums(o) || l
 
 const char *ls_train_data_folder(const ls_train_options *o) {
     const char *stream = stream_folder(o);
-    return stream ? stream : random_seed(o) || is_text(o) || is_memory(o) ? NULL : o->data;
+    return random_seed(o) || is_text(o) || is_memory(o) ? NULL : ls_dataset_find(stream ? stream : o->data);
 }
 
 static ls_status parse_seed(const ls_train_options *o, const char *text, uint64_t *seed) {
@@ -84,12 +86,33 @@ static ls_status open_text(ls_train_options *o, ls_dataset **train, ls_dataset *
 
 /* --- images, before the model ------------------------------------------------------------------------------------- */
 
-static ls_status open_images(const ls_train_options *o, ls_dataset **train, ls_dataset **test) {
+static ls_status open_stream(const char *folder, bool evaluate, int *normalize, ls_dataset **train, ls_dataset **test) {
+    if (*normalize < 0) *normalize = LS_NORMALIZE_MNIST;
+    if (*normalize == LS_NORMALIZE_AUTO)
+        return ls_fail(LS_ERR_USAGE,
+                       "--normalize auto takes its numbers from all samples, which nobody has of a stream: "
+                       "give mnist or none");
+    ls_normalize rule = (ls_normalize)*normalize;
+    ls_status status = ls_dataset_open_stream(train, folder, LS_SPLIT_TRAIN, 0, rule);
+    return status == LS_OK && evaluate ? ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, 0, rule) : status;
+}
+
+static ls_status open_images(const ls_train_options *o, int *normalize, ls_dataset **train, ls_dataset **test) {
+    char shipped[LS_SHIPPED_PATH];
     const char *folder = ls_train_data_folder(o);
-    ls_normalize normalize = (ls_normalize)o->normalize;
-    ls_status status = (ls_train_is_stream(o) ? ls_dataset_open_stream
-                                              : ls_dataset_open_idx)(train, folder, LS_SPLIT_TRAIN, 0, normalize);
-    return status == LS_OK && o->evaluate ? ls_dataset_open_idx(test, folder, LS_SPLIT_TEST, 0, normalize) : status;
+    if (access(folder, F_OK) != 0 && ls_shipped_find(shipped, folder))
+        folder = shipped; /* data/digits, from anywhere */
+    if (ls_train_is_stream(o)) return open_stream(folder, o->evaluate, normalize, train, test);
+    return ls_dataset_open_folder(train, o->evaluate ? test : NULL, folder, normalize);
+}
+
+/* What follows from the data that were opened. */
+static void note_data(ls_train_options *o, const ls_dataset *train, const ls_dataset *test) {
+    o->sample = *ls_dataset_spec(train);
+    if (!ls_train_data_folder(o)) return;
+    if (!ls_dataset_is_stream(train))
+        ls_dataset_describe_normalization(train, o->normalization, sizeof o->normalization);
+    if (!test) o->evaluate = false; /* a folder of arrays may lack test samples */
 }
 
 /* Of a program that uses the library. */
@@ -118,8 +141,8 @@ ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_datase
     else if (is_memory(o))
         status = open_memory(o, train, test);
     else if (ls_train_data_folder(o))
-        status = open_images(o, train, test);
-    if (status == LS_OK && *train) o->sample = *ls_dataset_spec(*train);
+        status = open_images(o, &o->normalize, train, test);
+    if (status == LS_OK && *train) note_data(o, *train, *test);
     return close_unless(status, train, test);
 }
 
@@ -154,7 +177,6 @@ static ls_status open_random(const ls_train_options *o, const ls_model *model, l
     return status;
 }
 
-/* What the data's path is called in messages. */
 static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, const char *path) {
     const ls_sample_spec *spec = ls_dataset_spec(dataset), wanted = ls_train_sample_spec(model);
     size_t taken = ls_sample_input_count(&wanted), there = ls_sample_input_count(spec), sample;
@@ -162,10 +184,21 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
         return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
                        spec->channels, spec->height, spec->width, there, taken);
     }
-    if (wanted.classes == 0) {
+    if (wanted.classes == 0 && spec->classes > 0) {
         return ls_fail(LS_ERR_INVALID,
                        "%s has labels, but the model is trained on target vectors; use --data random:SEED", path);
     }
+    if (wanted.classes > 0 && spec->classes == 0) {
+        return ls_fail(LS_ERR_INVALID,
+                       "%s has target vectors, but the model is trained on labels: save int64 labels, or "
+                       "use --model wide:%zu,64,%zu",
+                       path, there, spec->target_count);
+    }
+    if (wanted.target_count != spec->target_count) {
+        return ls_fail(LS_ERR_INVALID, "%s has target vectors of %zu values, the model gives %zu", path,
+                       spec->target_count, wanted.target_count);
+    }
+    if (wanted.classes == 0) return LS_OK;
     int64_t label = ls_dataset_largest_label(dataset, &sample);
     if (label < wanted.classes) return LS_OK;
     return ls_fail(LS_ERR_FORMAT, "%s: label %lld of sample %zu is out of range 0 to %d: the model has %d outputs",
@@ -175,13 +208,14 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
 ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
     const char *folder = is_memory(o) ? "the program" : ls_train_data_folder(o);
     ls_status status = LS_OK;
+    int normalize = o->normalize;
     if (*train && !folder) return LS_OK; /* a text, which the model was completed by */
     if (random_seed(o))
         status = open_random(o, model, train, test);
     else if (!folder)
         status = ls_fail(LS_ERR_USAGE, "--data %s is a text, and %s takes images: give --model gpt", o->data, o->model);
     else if (!*train)
-        status = open_images(o, train, test);
+        status = is_memory(o) ? open_memory(o, train, test) : open_images(o, &normalize, train, test);
     if (status == LS_OK && folder) status = check_fit(*train, model, folder);
     if (status == LS_OK && folder && *test) status = check_fit(*test, model, folder);
     return close_unless(status, train, test);

@@ -17,8 +17,13 @@ static void fill_spiral(void) {
 }
 
 static int train(ls_mode_kind mode, const char *const *options, ls_run_result *result) {
-    const ls_samples samples = {.count = COUNT, .channels = 2, .height = 1, .width = 1,
-                                .inputs = inputs[0], .classes = CLASSES, .labels = labels};
+    const ls_samples samples = {.count = COUNT,
+                                .channels = 2,
+                                .height = 1,
+                                .width = 1,
+                                .inputs = inputs[0],
+                                .classes = CLASSES,
+                                .labels = labels};
     ls_run *run;
     int status = ls_run_create(&run, mode, options);
     if (status == 0) status = ls_run_set_samples(run, &samples, &samples);

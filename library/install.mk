@@ -20,4 +20,4 @@ uninstall: ## take away what `make install` has put there [PREFIX=/usr/local DES
 	@cd $(AT) && rm -rf $(INSTALLED_FILES)
 
 install-check: all ## install into an empty folder, move it, and use it from there as a stranger would
-	@library/check.sh $(BUILD)
+	+@library/check.sh $(BUILD)

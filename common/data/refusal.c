@@ -40,8 +40,8 @@ static const struct {
      false},
     {".npz", "python3 -c 'import numpy as n; z = n.load(\"%s\"); x, y = z.files[:2]; " SAVE("z[x]", "z[y]"), false},
     {".parquet",
-     "python3 -c 'import numpy as n, pandas; d = pandas.read_parquet(\"%s\"); " SAVE("d.iloc[:, :-1].to_numpy(\"f4\")",
-                                                                                     "d.iloc[:, -1].to_numpy(\"i8\")"),
+     "python3 -c 'import numpy as n, pandas; d = pandas.read_parquet(\"%s\"); " SAVE(
+         "n.ascontiguousarray(d.iloc[:, :-1], \"f4\")", "n.array(d.iloc[:, -1], \"i8\")"),
      false},
     {".png", PICTURES, true},
     {".jpg", PICTURES, true},

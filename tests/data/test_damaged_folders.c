@@ -24,18 +24,6 @@ static void write_idx4(void) {
     folders_write_idx4("t10k", 2);
 }
 
-static void write_idx3_gzipped(void) {
-    size_t nbytes;
-    for (int i = 0; i < 2; i++) {
-        static const char *const names[] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"};
-        char path[64];
-        snprintf(path, sizeof path, "data/digits/%s", names[i]);
-        char *file = scratch_read(path, &nbytes);
-        scratch_write(names[i], file, nbytes);
-        free(file);
-    }
-}
-
 static void write_cifar100(void) {
     folders_write_records("train.bin", 0, 3, 2, 100, 0);
     folders_write_records("test.bin", 0, 1, 2, 100, 0);
@@ -48,19 +36,31 @@ static void write_arrays(void) {
     folders_write_npy("targets.npy", "<i8", "(2,)", labels, 16);
 }
 
-static void write_arrays_gzipped(void) {
+/* The file gzipped, in place of itself. */
+static void pack(const char *name) {
     size_t nbytes;
-    write_arrays();
-    char *file = scratch_read(scratch_path("inputs.npy"), &nbytes);
-    folders_gzip("inputs.npy.gz", file, nbytes, 1);
-    unlink(scratch_path("inputs.npy"));
+    char packed[64];
+    char *file = scratch_read(scratch_path(name), &nbytes);
+    snprintf(packed, sizeof packed, "%s.gz", name);
+    folders_gzip(packed, file, nbytes, 1);
+    unlink(scratch_path(name));
     free(file);
+}
+
+static void write_idx4_gzipped(void) {
+    write_idx4();
+    pack("train-images-idx4-ubyte");
+}
+
+static void write_arrays_gzipped(void) {
+    write_arrays();
+    pack("inputs.npy");
 }
 
 static const struct kind kinds[] = {
     {"train-images-idx4-ubyte", write_idx4, 20},
     {"train-labels-idx1-ubyte", write_idx4, 8},
-    {"train-images-idx3-ubyte.gz", write_idx3_gzipped, 12},
+    {"train-images-idx4-ubyte.gz", write_idx4_gzipped, 12},
     {"data_batch_2.bin", folders_write_cifar10, 1},
     {"train.bin", write_cifar100, 2},
     {"inputs.npy", write_arrays, 90},

@@ -30,7 +30,7 @@ static ls_status make_room(struct records *records, size_t nbytes, const char *p
 
 /* Appends the records of an open file. */
 static ls_status read_records(struct records *records, ls_packed *file, size_t record_nbytes) {
-    size_t piece = 1024 * record_nbytes, got = piece, begin = records->nbytes;
+    size_t piece = 64 * record_nbytes, got = piece, begin = records->nbytes;
     ls_status status = LS_OK;
     while (status == LS_OK && got == piece) {
         status = make_room(records, piece, file->path);

@@ -64,6 +64,7 @@ ls_status ls_packed_read(ls_packed *file, void *destination, size_t nbytes, size
 ls_status ls_packed_check_end(ls_packed *file) {
     uint8_t extra;
     bool cut;
+    gzclearerr(file->stream); /* or zlib, which has seen the file's end, would not say that the checksum is missing */
     if (gzread(file->stream, &extra, 1) > 0)
         return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", file->path);
     ls_status status = check_error(file, &cut);

@@ -40,8 +40,8 @@ static const struct {
      false},
     {".npz", "python3 -c 'import numpy as n; z = n.load(\"%s\"); x, y = z.files[:2]; " SAVE("z[x]", "z[y]"), false},
     {".parquet",
-     "python3 -c 'import numpy as n, pandas; d = pandas.read_parquet(\"%s\"); " SAVE("d.iloc[:, :-1].to_numpy(\"f4\")",
-                                                                                     "d.iloc[:, -1].to_numpy(\"i8\")"),
+     "python3 -c 'import numpy as n, pandas; d = pandas.read_parquet(\"%s\"); " SAVE(
+         "n.ascontiguousarray(d.iloc[:, :-1], \"f4\")", "n.array(d.iloc[:, -1], \"i8\")"),
      false},
     {".png", PICTURES, true},
     {".jpg", PICTURES, true},
@@ -68,6 +68,8 @@ static void complete(char *text, size_t capacity, const char *command, const cha
     snprintf(text, capacity, "%.*s%.800s%s", (int)(slot - command), command, path, slot + 2);
 }
 
+static const char *verb_of(const char *command) { return strncmp(command, "python", 6) == 0 ? "convert" : "unpack"; }
+
 /* --- a file ------------------------------------------------------------------------------------------------------- */
 
 static ls_status refuse_file(const char *path) {
@@ -86,8 +88,8 @@ static ls_status refuse_file(const char *path) {
         return ls_fail(LS_ERR_IO, "%s is %s; expected a folder with " TAKEN ", such as data/digits", path,
                        kind ? kind : "a file");
     complete(command, sizeof command, convert, of_folder ? folder : path);
-    return ls_fail(LS_ERR_IO, "%s is %s; expected a folder with inputs.npy and targets.npy, say: %s", path,
-                   kind ? kind : "a file", command);
+    return ls_fail(LS_ERR_IO, "%s is %s; expected a folder: %s it with: %s", path, kind ? kind : "a file",
+                   verb_of(convert), command);
 }
 
 ls_status ls_data_check_folder(const char *folder) {
@@ -147,6 +149,6 @@ ls_status ls_data_refuse_folder(const char *folder) {
     if (!convert) return ls_fail(LS_ERR_IO, "there is no data in %s; expected " TAKEN, folder);
     snprintf(path, sizeof path, "%s%s%s/%s", folder, *middle ? "/" : "", middle, found->file);
     complete(command, sizeof command, convert, of_folder ? folder : path);
-    return ls_fail(LS_ERR_IO, "there is no data that is taken in %s, but %s: %s", folder, path + strlen(folder) + 1,
-                   command);
+    return ls_fail(LS_ERR_IO, "there is no data that --data takes in %s, but %s: %s it with: %s", folder,
+                   path + strlen(folder) + 1, verb_of(convert), command);
 }

@@ -181,8 +181,12 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
     const ls_sample_spec *spec = ls_dataset_spec(dataset), wanted = ls_train_sample_spec(model);
     size_t taken = ls_sample_input_count(&wanted), there = ls_sample_input_count(spec), sample;
     if (taken != there) {
-        return ls_fail(LS_ERR_INVALID, "the samples of %s have %d x %d x %d = %zu values, the model takes %zu", path,
-                       spec->channels, spec->height, spec->width, there, taken);
+        bool labels = spec->classes > 0;
+        return ls_fail(LS_ERR_INVALID,
+                       "the samples of %s have %d x %d x %d = %zu values, the model takes %zu: --model %s:%zu,256,%zu "
+                       "would fit",
+                       path, spec->channels, spec->height, spec->width, there, taken, labels ? "mlp" : "wide", there,
+                       labels ? (size_t)spec->classes : spec->target_count);
     }
     if (wanted.classes == 0 && spec->classes > 0) {
         return ls_fail(LS_ERR_INVALID,
@@ -191,7 +195,7 @@ static ls_status check_fit(const ls_dataset *dataset, const ls_model *model, con
     if (wanted.classes > 0 && spec->classes == 0) {
         return ls_fail(LS_ERR_INVALID,
                        "%s has target vectors, but the model is trained on labels: save int64 labels, or "
-                       "use --model wide:%zu,64,%zu",
+                       "use --model wide:%zu,256,%zu",
                        path, there, spec->target_count);
     }
     if (wanted.target_count != spec->target_count) {

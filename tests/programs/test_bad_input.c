@@ -75,6 +75,8 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--offload gradients", 2, "--offload: 'gradients' is unknown"},
         {"--data random:abc", 2, "the seed is no number"},
         {"--data random:-1", 2, "the seed is no number"},
+        {"--data stream:data/digits --normalize auto", 2, "--normalize auto takes its numbers from all samples"},
+        {"--data data/digits/README.md", 1, "README.md is a file; expected a folder with files in MNIST's format"},
         {"--checkpoint-activations 0", 2,
          "--checkpoint-activations 0: it takes a number of blocks, 1 or more, or sqrt"},
         {"--checkpoint-activations -1", 2, "--checkpoint-activations -1: it takes"},

@@ -10,11 +10,12 @@
 #include "ddp_procs/schedule_show.h"
 
 /* Once, where a launcher has started several ranks. */
-static ls_status show_schedule(const ddp_settings *s) {
+static ls_status show(ddp_settings *s) {
     ddp_rank self;
     ddp_schedule schedule = ddp_schedule_of(s);
     ls_status status = ddp_rank_discover(&self);
-    return status == LS_OK && self.rank == 0 ? ddp_schedule_show(&schedule, stdout) : status;
+    if (status != LS_OK || self.rank != 0) return status;
+    return s->show_schedule ? ddp_schedule_show(&schedule, stdout) : ls_train_show_model(&s->train);
 }
 
 int main(int argc, char **argv) {
@@ -24,7 +25,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
-    if (settings.show_schedule) return ls_status_exit_code(ls_results_written(show_schedule(&settings)));
+    bool shows = settings.show_schedule || settings.train.show_model || settings.train.show_pytorch;
+    if (shows) return ls_status_exit_code(ls_results_written(show(&settings)));
     status = settings.spawn > 0 && !ddp_is_meta(&settings) ? ddp_spawn_ranks(&settings, argv, NULL, NULL)
                                                            : ddp_run_rank(&settings, argv[0], &result);
     return ls_status_exit_code(ls_results_written(status));

@@ -11,6 +11,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = dp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    if (settings.train.show_model || settings.train.show_pytorch)
+        return ls_status_exit_code(ls_results_written(ls_train_show_model(&settings.train)));
     ls_log_init(argv[0], -1, settings.train.quiet);
     ls_log_verbose(settings.train.verbose);
     status = ls_launcher_refuse_copies("train the whole thing",

@@ -7,6 +7,7 @@
 #include "library/run.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +88,9 @@ static ls_status read_options(ls_run *run) {
         run->settings.ddp = ddp_settings_defaults();
         status = ddp_settings_parse(&run->settings.ddp, run->argument_count, run->arguments, &help);
     }
-    return status;
+    const ls_train_options *o = ls_run_options(run);
+    bool shows = o->show_model || o->show_pytorch || (run->mode == LS_MODE_DDP && run->settings.ddp.show_schedule);
+    return status == LS_OK && shows ? ls_fail(LS_ERR_USAGE, "options that print are for the programs") : status;
 }
 
 int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {

@@ -61,6 +61,9 @@ int ddp_store_server_port(const ddp_store_server *server);
 /* Whether a client of that rank has been admitted since the server began. Safe in any thread. */
 bool ddp_store_server_has_joined(const ddp_store_server *server, int rank);
 
+/* Whether a client of that rank has a connection now. Safe in any thread. */
+bool ddp_store_server_is_present(const ddp_store_server *server, int rank);
+
 /* Whether a meeting has been held (ddp_store_meet). Safe in any thread. */
 bool ddp_store_server_has_met(const ddp_store_server *server);
 

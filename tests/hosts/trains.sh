@@ -59,7 +59,7 @@ same_bits_on_gpus() { # ranks on each host, options of ddp_train
     make_hosts "$host_count" || fail 'the hosts could not be made'
     own_pids='' cpus=$exact
     exact=$(echo "$exact" | sed 's/ --device-kind=cpu//; s/ --allreduce=naive//')
-    export LS_PLUGINS="$fakes" CUDA_ON_CPU_DEVICES=2
+    export LS_PLUGINS="$fakes" CUDA_ON_CPU_DEVICES=4
     same_bits by_hand "$@"
     exact=$cpus
     unset LS_PLUGINS CUDA_ON_CPU_DEVICES

@@ -11,7 +11,7 @@ expect_refusals() { # statuses, text that one of them has
         await_end "$(cat "$out.$part.pid")" "$part" 20
         # shellcheck disable=SC2086 # a list
         expect_status_of "$part" $1
-        [ "$(grep -c 'error: ' "$err.$part")" -eq 1 ] || fail "$part says not one error: $(cat "$err.$part" | head -n 3)"
+        [ "$(grep -c 'error: ' "$err.$part")" -eq 1 ] || fail "$part says not one error: $(head -n 3 "$err.$part")"
     done
     cat "$err".host* | grep -q -- "$2" || fail "nobody says '$2': $(cat "$err".host* | head -n 2)"
 }
@@ -25,7 +25,7 @@ no_token() {
 
 # Debian writes 127.0.1.1 for the host's own name.
 own_name_on_loopback() {
-    sed 's/.* host0$/127.0.1.1 host0/' $LS_HOSTS/names >"$work/names"
+    sed 's/.* host0$/127.0.1.1 host0/' "$LS_HOSTS/names" >"$work/names"
     enter 0 mount --bind "$work/names" /etc/hosts
     same_bits by_hand 1
 }

@@ -41,7 +41,7 @@ resumes() { # launcher, ranks on each host, options of ddp_train
 
 # The link's rate changes in mid-run: it lasts longer, and ends the same.
 slowed() { # rate, steps
-    train_on_one_host $host_count "--steps=$2"
+    train_on_one_host "$host_count" "--steps=$2"
     # shellcheck disable=SC2086 # a list
     launch ddprun 1 $exact --timeout=20 --steps="$2" --save-weights="$work/all.weights" --dump-losses="$work/all.losses" --metrics="$work/metrics"
     await_steps 5

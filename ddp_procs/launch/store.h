@@ -95,6 +95,9 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
  * come in. */
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s);
 
+/* The IPv4 address of this end of the connection; false: there is no connection, or none over TCP. */
+bool ddp_store_own_address(const ddp_store *store, char address[DDP_IPV4_CAPACITY]);
+
 /* Disconnects. Where this handle also serves (rank 0), it first waits a second at most for the other ranks to close
  * theirs, so that a rank may still read what this one has seen. NULL is a no-op. */
 void ddp_store_close(ddp_store *store);

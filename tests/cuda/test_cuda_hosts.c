@@ -1,5 +1,7 @@
 /* Groups over hosts (pretended ones: processes of one machine) whose ranks have GPUs: NCCL takes every operation, on
  * memory of the GPUs and of the hosts. */
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/base/test.h"
@@ -101,3 +103,32 @@ static void host_memory_body(struct rank *rank) {
 }
 
 TEST(operations_on_host_memory_go_through_nccl) { run(host_memory_body); }
+
+/* --- failures ------------------------------------------------------------------------------------------------------------ */
+
+/* Rank 1 leads its host, rank 2 does not. */
+static int victim;
+
+static void killed_body(struct rank *rank) {
+    char expected[32];
+    gpu_rank_attach(rank, rank->argument, "direct", TIMEOUT_S);
+    float *memory = gpu_rank_upload(rank, NULL, COUNT * sizeof *memory);
+    ls_status status = LS_OK;
+    for (int i = 0; status == LS_OK; i++) {
+        if (rank->rank == victim && i == 20) (void)raise(SIGKILL);
+        status = ls_comm_all_reduce(rank->comm, rank->stream, memory, COUNT, LS_FP32, LS_REDUCE_SUM);
+        status = ls_comm_settle(rank->stream, status);
+    }
+    snprintf(expected, sizeof expected, "rank %d died", victim);
+    CHECK(status == LS_ERR_PEER && gpu_rank_says(rank, expected));
+    ls_device_free(rank->device, memory);
+    rank_close(rank);
+}
+
+TEST(a_killed_rank_is_named) {
+    for (victim = 1; victim < 3; victim++) {
+        backend = rank_backends[0];
+        backend.create = create_hosts;
+        run_ranks_expecting(&backend, WORLD, killed_body, &path, NULL, 0xf & ~(1u << victim), 128 + SIGKILL);
+    }
+}

@@ -153,6 +153,7 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
     if (status == LS_OK) status = compare_versions(comm, &identity);
     if (status == LS_OK) status = share_id(comm, plugin, options, id);
     if (status == LS_OK) status = plugin->attach(&comm, &device, 1, id);
+    if (status == LS_OK && comm->carrier == &ls_one_round_carrier) status = ls_through_gpu_attach(comm);
     if (status == LS_OK) status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 4, 0, done);
     return status;
 }

@@ -21,7 +21,7 @@ static ls_status fail_to_bind(const char *host, int port) {
     if (errno == EADDRINUSE)
         return ls_fail(LS_ERR_SYSTEM,
                        "cannot serve the store at %s:%d: the port is in use; end the program that uses it, or choose "
-                       "another port (MASTER_PORT)",
+                       "another port (--master-port, MASTER_PORT)",
                        host, port);
     return ls_fail(LS_ERR_SYSTEM, "cannot serve the store at %s:%d: %s", host, port, strerror(errno));
 }

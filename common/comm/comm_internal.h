@@ -40,6 +40,7 @@ struct ls_transport {
     void (*empty)(ls_comm *comm, ls_region *region);
     /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
     void (*leave)(ls_comm *comm);
+    bool over_hosts; /* the control area is mirrored between hosts (mirror.h) */
 };
 
 /* An operation in its rank's ring; number 0: it is not recorded. */
@@ -148,6 +149,19 @@ static inline bool ls_is_on_this_host(const ls_comm *comm, int rank) {
     return comm->host[ls_job_rank(comm, rank)] == comm->host[ls_job_rank(comm, comm->rank)];
 }
 
+/* The lowest rank of the group on a rank's host. */
+static inline int ls_leader_of(const ls_comm *comm, int rank) {
+    int leader = 0;
+    while (comm->host[ls_job_rank(comm, leader)] != comm->host[ls_job_rank(comm, rank)]) leader++;
+    return leader;
+}
+
+/* Bytes that a rank publishes in an operation of all ranks. */
+static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
+    bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;
+    return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+}
+
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
@@ -163,12 +177,25 @@ ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, con
                         const struct ls_carrier *carrier);
 
 extern const struct ls_transport ls_shm_transport;
+void ls_shm_leave(ls_comm *comm); /* its leave, which also ends the mirror */
 
-/* Rank 0: makes the group's file, maps it, and hands it to the others; a failure breaks the group for those who have
- * it. */
+/* What a rank says of itself when it joins. */
+typedef struct ls_hello {
+    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
+    int32_t rank, world_size;
+    char allreduce[32]; /* the algorithm's name */
+} ls_hello;
+
+ls_hello ls_handshake_hello(const ls_comm *comm);
+
+/* What is wrong with another rank's, as a text; empty if nothing. */
+void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity);
+
+/* The host's leader: makes the group's file, maps it, and hands it to the host's other ranks; a failure breaks the group
+ * for those who have it. */
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
 
-/* The other ranks: fetch the file from rank 0 and map it. */
+/* The others: fetch the file from the leader and map it. */
 ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us);
 
 /* --- texts (comm_text.c) ------------------------------------------------------------------------------------------ */
@@ -251,6 +278,9 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
 void ls_comm_count_operation(ls_comm *comm);
 
 /* --- running operations ------------------------------------------------------------------------------------------- */
+
+/* With the group's own algorithms: one of those below. */
+ls_status ls_run_in_shared_memory(const ls_operation *operation);
 
 ls_status ls_run_all_reduce(const ls_operation *operation);
 ls_status ls_run_broadcast(const ls_operation *operation);

@@ -61,7 +61,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     if (!options->job && options->host) memcpy(comm->host, options->host, (size_t)options->world_size);
     const char *address = options->job ? options->job->address : options->address;
     snprintf(comm->address, sizeof comm->address, "%s", address ? address : "");
-    while (!ls_is_on_this_host(comm, comm->leader)) comm->leader++;
+    comm->leader = ls_leader_of(comm, rank);
     comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;

@@ -57,7 +57,7 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 void ls_comm_enter(ls_comm *comm);
 void ls_comm_leave(ls_comm *comm, ls_status status);
 
-/* Opens a pidfd for every peer that has joined. */
+/* Opens a pidfd for every peer of this host that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);
 
 /* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain, so
@@ -72,6 +72,10 @@ bool ls_comm_is_broken(const ls_comm *comm);
  * of the reported reason. */
 ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *what, const char *format, ...)
     LS_PRINTF(4, 5);
+
+/* The same for the thread that joins this rank's host to the others (mirror.h): nothing is reported, and the ranks say
+ * `reason` as nobody's. late[r]: the group's rank r is the cause. */
+void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *late);
 
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);

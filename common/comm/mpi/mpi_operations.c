@@ -210,19 +210,18 @@ static ls_status scatter(const struct piece *p) {
 enum route { ALL_TO_ALL, TO_ROOT, FROM_ROOT };
 
 static const struct {
-    ls_status (*in_one_round)(const ls_operation *operation); /* in the control area */
     ls_status (*run)(const struct piece *piece);
     bool rows; /* a rank publishes or gets one for each rank */
     enum route route;
 } operations[] = {
-    [LS_OPERATION_ALL_REDUCE] = {ls_run_all_reduce, all_reduce, false, ALL_TO_ALL},
-    [LS_OPERATION_BROADCAST] = {ls_run_broadcast, broadcast, false, FROM_ROOT},
-    [LS_OPERATION_REDUCE] = {ls_run_reduce, reduce, true, TO_ROOT},
-    [LS_OPERATION_ALL_GATHER] = {ls_run_all_gather, all_gather, true, ALL_TO_ALL},
-    [LS_OPERATION_REDUCE_SCATTER] = {ls_run_reduce_scatter, reduce_scatter, true, ALL_TO_ALL},
-    [LS_OPERATION_GATHER] = {ls_run_gather, gather_on_root, true, TO_ROOT},
-    [LS_OPERATION_SCATTER] = {ls_run_scatter, scatter, true, FROM_ROOT},
-    [LS_OPERATION_BARRIER] = {ls_run_barrier, NULL, false, ALL_TO_ALL},
+    [LS_OPERATION_ALL_REDUCE] = {all_reduce, false, ALL_TO_ALL},
+    [LS_OPERATION_BROADCAST] = {broadcast, false, FROM_ROOT},
+    [LS_OPERATION_REDUCE] = {reduce, true, TO_ROOT},
+    [LS_OPERATION_ALL_GATHER] = {all_gather, true, ALL_TO_ALL},
+    [LS_OPERATION_REDUCE_SCATTER] = {reduce_scatter, true, ALL_TO_ALL},
+    [LS_OPERATION_GATHER] = {gather_on_root, true, TO_ROOT},
+    [LS_OPERATION_SCATTER] = {scatter, true, FROM_ROOT},
+    [LS_OPERATION_BARRIER] = {NULL, false, ALL_TO_ALL},
 };
 
 /* As collectives.c and the algorithms count it, whatever MPI makes of it. */
@@ -250,10 +249,8 @@ static void count_traffic(const ls_operation *operation) {
 static bool is_one_round(const ls_operation *operation) {
     const ls_announcement *what = &operation->what;
     bool all_reduce = what->kind == LS_OPERATION_ALL_REDUCE;
-    bool publishes_rows = what->kind == LS_OPERATION_REDUCE_SCATTER || what->kind == LS_OPERATION_SCATTER;
-    size_t rows = publishes_rows ? (size_t)operation->comm->world_size : 1;
     size_t limit = all_reduce ? operation->comm->allreduce->one_round_bytes : LS_EAGER_BYTES;
-    return what->count == 0 || rows * what->count * ls_dtype_nbytes((ls_dtype)what->dtype) <= limit;
+    return what->count == 0 || ls_published_nbytes(operation->comm, what) <= limit;
 }
 
 static ls_status run_pieces(struct piece *p) {
@@ -337,7 +334,7 @@ ls_status ls_mpi_run_collective(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     struct ls_mpi_group *g = comm->carrier_state;
     ls_announcement what = operation->what;
-    if (is_one_round(operation)) return operations[what.kind].in_one_round(operation);
+    if (is_one_round(operation)) return ls_run_in_shared_memory(operation);
     bool nested = what.kind == LS_OPERATION_ALL_REDUCE && g->inner;
     if (nested) what.offset = ls_segment_offset(g->inner, operation->receive);
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_STREAM, &what);

@@ -144,6 +144,7 @@ static void set_defaults(const ls_comm *comm) {
     setenv("OMPI_MCA_mpi_add_procs_cutoff", "1024", 0);
     setenv("OMPI_MCA_opal_signal", "", 0);
     setenv("OMPI_MCA_mpi_warn_on_fork", "0", 0);
+    setenv("OMPI_MCA_btl_base_warn_peer_error", "0", 0);
 }
 
 static ls_status start(ls_comm *comm, const ls_comm_options *options, bool under_mpirun) {

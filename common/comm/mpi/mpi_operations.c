@@ -45,6 +45,8 @@ bool ls_mpi_progress(void *context) {
     return true;
 }
 
+enum { TESTS = 8 }; /* one moves a piece of a message on, before this thread may sleep */
+
 struct requests {
     MPI_Request *requests;
     int count, error;
@@ -53,7 +55,9 @@ struct requests {
 static bool are_done(void *context) {
     struct requests *r = context;
     int done = 0;
-    r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
+    r->error = MPI_SUCCESS;
+    for (int i = 0; i < TESTS && !done && r->error == MPI_SUCCESS; i++)
+        r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
     return done || r->error != MPI_SUCCESS;
 }
 
@@ -304,24 +308,29 @@ static ls_status reduce_across(ls_exchange *x, ls_range range) {
     return LS_OK;
 }
 
-/* The exchange inside the node. All nodes cut alike: as if all buffers were staged, unless none is. */
+/* The exchange inside the node, in pieces that lie in memory which its ranks share: every node cuts alike. */
 static ls_status run_hierarchical(const ls_operation *operation, struct ls_mpi_group *g) {
     ls_operation inside = *operation;
     inside.comm = g->inner;
     g->inner->across = g->nodes > 1 ? reduce_across : NULL;
     g->inner->across_comm = operation->comm;
     ls_exchange x = {.operation = &inside,
-                     .buffer = operation->receive,
+                     .buffer = g->stage,
                      .parts = 1,
-                     .count = operation->what.count,
-                     .write_back = true,
                      .algorithm = operation->comm->allreduce->name,
                      .run = ls_allreduce_hierarchical};
-    for (int r = 0; r < operation->comm->world_size; r++)
-        x.sliced = x.sliced || ls_comm_announced(operation->comm, LS_CHANNEL_STREAM, r)->offset == LS_OFFSET_STAGED;
+    size_t element_nbytes = ls_dtype_nbytes((ls_dtype)operation->what.dtype), total = operation->what.count;
+    size_t columns = LS_MPI_STAGE_BYTES / element_nbytes;
     ls_comm_traffic before, after;
+    ls_status status = LS_OK;
     ls_comm_traffic_read(g->inner, &before);
-    ls_status status = ls_exchange_run(&x);
+    for (size_t first = 0; status == LS_OK && first < total; first += x.count) {
+        char *caller = (char *)operation->receive + first * element_nbytes;
+        x.count = total - first < columns ? total - first : columns;
+        memcpy(g->stage, caller, x.count * element_nbytes);
+        status = ls_exchange_run(&x);
+        if (status == LS_OK) memcpy(caller, g->stage, x.count * element_nbytes);
+    }
     ls_comm_traffic_read(g->inner, &after);
     ls_comm_count_sent(operation->comm, after.sent_messages - before.sent_messages,
                        after.sent_bytes - before.sent_bytes);
@@ -336,7 +345,6 @@ ls_status ls_mpi_run_collective(const ls_operation *operation) {
     ls_announcement what = operation->what;
     if (is_one_round(operation)) return ls_run_in_shared_memory(operation);
     bool nested = what.kind == LS_OPERATION_ALL_REDUCE && g->inner;
-    if (nested) what.offset = ls_segment_offset(g->inner, operation->receive);
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_STREAM, &what);
     if (status != LS_OK) return status;
     if (ls_probing()) ls_comm_probe_meeting(operation, nested ? comm->allreduce->name : NULL);

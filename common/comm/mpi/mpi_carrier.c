@@ -78,7 +78,10 @@ static ls_status join_inner(ls_comm *comm, struct ls_mpi_group *g, const ls_comm
                                    .first = ls_job_rank(comm, node->first),
                                    .stride = comm->stride * node->distance,
                                    .unrecorded = true};
+    void *stage = NULL;
     ls_status status = ls_comm_create_shm(&g->inner, &inner);
+    if (status == LS_OK) status = ls_comm_alloc_shared(g->inner, NULL, LS_MPI_STAGE_BYTES, &stage);
+    g->stage = stage;
     if (status != LS_OK) (void)ls_comm_abort(comm, "it could not join the group of its host's ranks");
     return status;
 }

@@ -13,6 +13,7 @@ struct ls_mpi_group {
     /* of hierarchical: the ranks of this rank's node, and those that have its place on the other nodes (MPI_COMM_NULL:
      * there is one node) */
     ls_comm *inner;
+    char *stage; /* its ranks' shared memory, LS_MPI_STAGE_BYTES */
     MPI_Comm across;
     int ranks_all[LS_COMM_MAX_RANKS], ranks_across[LS_COMM_MAX_RANKS]; /* their ranks in MPI_COMM_WORLD */
     int size, nodes;                                                   /* how many in each */
@@ -63,5 +64,6 @@ ls_status ls_mpi_await(ls_comm *comm, const ls_announcement *what, int peer, MPI
 
 /* Bytes of a message or a part that MPI gets in one piece. */
 #define LS_MPI_PIECE_BYTES ((size_t)32 << 20)
+#define LS_MPI_STAGE_BYTES ((size_t)8 << 20)
 
 #endif

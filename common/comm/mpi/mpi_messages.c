@@ -1,14 +1,15 @@
 /* mpi_messages — send, recv and both at once.
  *   idea  : the two ends first tell each other what they run, in a message of the announcement's size each way; if the two
- *           match, the bytes follow
- *   cost  : a round trip, and a copy in and out; pieces of 32 MiB
+ *           match, the bytes follow, and a word of thanks comes back: MPI calls a message sent before all of it has left
+ *           this process, and nothing would send the rest while the rank computes
+ *   cost  : two round trips, and a copy in and out; pieces of 32 MiB
  *   order : MPI's: messages between two ranks with one tag arrive in the order in which they were sent
  *   fails : each side names the other if it does not come; what does not match is reported by both */
 #include <string.h>
 
 #include "common/comm/mpi/mpi_group.h"
 
-enum { TAG_OF_SENDER = 1, TAG_OF_RECEIVER, TAG_OF_DATA };
+enum { TAG_OF_SENDER = 1, TAG_OF_RECEIVER, TAG_OF_DATA, TAG_OF_THANKS };
 
 /* One end of a message. `theirs` is what the other end announces. */
 struct end {
@@ -86,6 +87,10 @@ static ls_status move_pieces(struct message *m, bool sends, bool receives) {
         if (status != LS_OK) return status;
         if (receives) memcpy(to + first, out + piece, nbytes);
     }
+    if (receives) post_send(m, NULL, 0, TAG_OF_THANKS);
+    if (sends) post_receive(m, NULL, 0, TAG_OF_THANKS);
+    ls_status status = await_posted(m);
+    if (status != LS_OK) return status;
     if (sends && total > 0) ls_comm_count_sent(m->comm, 1, total);
     if (receives && total > 0) ls_comm_count_received(m->comm, 1, total);
     return LS_OK;

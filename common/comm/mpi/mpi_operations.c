@@ -45,6 +45,8 @@ bool ls_mpi_progress(void *context) {
     return true;
 }
 
+enum { TESTS = 8 }; /* one moves a piece of a message on, before this thread may sleep */
+
 struct requests {
     MPI_Request *requests;
     int count, error;
@@ -53,7 +55,9 @@ struct requests {
 static bool are_done(void *context) {
     struct requests *r = context;
     int done = 0;
-    r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
+    r->error = MPI_SUCCESS;
+    for (int i = 0; i < TESTS && !done && r->error == MPI_SUCCESS; i++)
+        r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
     return done || r->error != MPI_SUCCESS;
 }
 
@@ -210,19 +214,18 @@ static ls_status scatter(const struct piece *p) {
 enum route { ALL_TO_ALL, TO_ROOT, FROM_ROOT };
 
 static const struct {
-    ls_status (*in_one_round)(const ls_operation *operation); /* in the control area */
     ls_status (*run)(const struct piece *piece);
     bool rows; /* a rank publishes or gets one for each rank */
     enum route route;
 } operations[] = {
-    [LS_OPERATION_ALL_REDUCE] = {ls_run_all_reduce, all_reduce, false, ALL_TO_ALL},
-    [LS_OPERATION_BROADCAST] = {ls_run_broadcast, broadcast, false, FROM_ROOT},
-    [LS_OPERATION_REDUCE] = {ls_run_reduce, reduce, true, TO_ROOT},
-    [LS_OPERATION_ALL_GATHER] = {ls_run_all_gather, all_gather, true, ALL_TO_ALL},
-    [LS_OPERATION_REDUCE_SCATTER] = {ls_run_reduce_scatter, reduce_scatter, true, ALL_TO_ALL},
-    [LS_OPERATION_GATHER] = {ls_run_gather, gather_on_root, true, TO_ROOT},
-    [LS_OPERATION_SCATTER] = {ls_run_scatter, scatter, true, FROM_ROOT},
-    [LS_OPERATION_BARRIER] = {ls_run_barrier, NULL, false, ALL_TO_ALL},
+    [LS_OPERATION_ALL_REDUCE] = {all_reduce, false, ALL_TO_ALL},
+    [LS_OPERATION_BROADCAST] = {broadcast, false, FROM_ROOT},
+    [LS_OPERATION_REDUCE] = {reduce, true, TO_ROOT},
+    [LS_OPERATION_ALL_GATHER] = {all_gather, true, ALL_TO_ALL},
+    [LS_OPERATION_REDUCE_SCATTER] = {reduce_scatter, true, ALL_TO_ALL},
+    [LS_OPERATION_GATHER] = {gather_on_root, true, TO_ROOT},
+    [LS_OPERATION_SCATTER] = {scatter, true, FROM_ROOT},
+    [LS_OPERATION_BARRIER] = {NULL, false, ALL_TO_ALL},
 };
 
 /* As collectives.c and the algorithms count it, whatever MPI makes of it. */
@@ -250,10 +253,8 @@ static void count_traffic(const ls_operation *operation) {
 static bool is_one_round(const ls_operation *operation) {
     const ls_announcement *what = &operation->what;
     bool all_reduce = what->kind == LS_OPERATION_ALL_REDUCE;
-    bool publishes_rows = what->kind == LS_OPERATION_REDUCE_SCATTER || what->kind == LS_OPERATION_SCATTER;
-    size_t rows = publishes_rows ? (size_t)operation->comm->world_size : 1;
     size_t limit = all_reduce ? operation->comm->allreduce->one_round_bytes : LS_EAGER_BYTES;
-    return what->count == 0 || rows * what->count * ls_dtype_nbytes((ls_dtype)what->dtype) <= limit;
+    return what->count == 0 || ls_published_nbytes(operation->comm, what) <= limit;
 }
 
 static ls_status run_pieces(struct piece *p) {
@@ -307,24 +308,29 @@ static ls_status reduce_across(ls_exchange *x, ls_range range) {
     return LS_OK;
 }
 
-/* The exchange inside the node. All nodes cut alike: as if all buffers were staged, unless none is. */
+/* The exchange inside the node, in pieces that lie in memory which its ranks share: every node cuts alike. */
 static ls_status run_hierarchical(const ls_operation *operation, struct ls_mpi_group *g) {
     ls_operation inside = *operation;
     inside.comm = g->inner;
     g->inner->across = g->nodes > 1 ? reduce_across : NULL;
     g->inner->across_comm = operation->comm;
     ls_exchange x = {.operation = &inside,
-                     .buffer = operation->receive,
+                     .buffer = g->stage,
                      .parts = 1,
-                     .count = operation->what.count,
-                     .write_back = true,
                      .algorithm = operation->comm->allreduce->name,
                      .run = ls_allreduce_hierarchical};
-    for (int r = 0; r < operation->comm->world_size; r++)
-        x.sliced = x.sliced || ls_comm_announced(operation->comm, LS_CHANNEL_STREAM, r)->offset == LS_OFFSET_STAGED;
+    size_t element_nbytes = ls_dtype_nbytes((ls_dtype)operation->what.dtype), total = operation->what.count;
+    size_t columns = LS_MPI_STAGE_BYTES / element_nbytes;
     ls_comm_traffic before, after;
+    ls_status status = LS_OK;
     ls_comm_traffic_read(g->inner, &before);
-    ls_status status = ls_exchange_run(&x);
+    for (size_t first = 0; status == LS_OK && first < total; first += x.count) {
+        char *caller = (char *)operation->receive + first * element_nbytes;
+        x.count = total - first < columns ? total - first : columns;
+        memcpy(g->stage, caller, x.count * element_nbytes);
+        status = ls_exchange_run(&x);
+        if (status == LS_OK) memcpy(caller, g->stage, x.count * element_nbytes);
+    }
     ls_comm_traffic_read(g->inner, &after);
     ls_comm_count_sent(operation->comm, after.sent_messages - before.sent_messages,
                        after.sent_bytes - before.sent_bytes);
@@ -337,9 +343,8 @@ ls_status ls_mpi_run_collective(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     struct ls_mpi_group *g = comm->carrier_state;
     ls_announcement what = operation->what;
-    if (is_one_round(operation)) return operations[what.kind].in_one_round(operation);
+    if (is_one_round(operation)) return ls_run_in_shared_memory(operation);
     bool nested = what.kind == LS_OPERATION_ALL_REDUCE && g->inner;
-    if (nested) what.offset = ls_segment_offset(g->inner, operation->receive);
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_STREAM, &what);
     if (status != LS_OK) return status;
     if (ls_probing()) ls_comm_probe_meeting(operation, nested ? comm->allreduce->name : NULL);

@@ -23,7 +23,7 @@
 
 #include "common/comm/mpi/mpi_group.h"
 
-enum { FRAME_BYTES = 64 << 10, KEY_CAPACITY = 128, PATIENCE_MS = 2000 };
+enum { FRAME_BYTES = 64 << 10, KEY_CAPACITY = 128, PATIENCE_MS = 2000, ENTRIES = 128 };
 
 /* There is one per process, and it may still be needed by its thread when the group has failed. */
 static struct {
@@ -194,15 +194,16 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options) {
     ls_status status = comm->rank == comm->leader ? start(comm, name, hosts) : LS_OK;
     if (status == LS_OK) {
         key_of(key, "server", 0, ls_job_rank(comm, comm->leader));
-        status = server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - 64, &nbytes);
+        status =
+            server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - ENTRIES, &nbytes);
     }
     if (status != LS_OK) {
         (void)ls_comm_abort(comm, "it has no server for Open MPI");
         return status;
     }
-    /* A rank that an other launcher than mpirun has started: JSM's, whose processes look for their PMIx server by
-     * themselves. */
-    snprintf(server.environment + nbytes, 64, "PMIX_RANK=%d\nJSM_JSRUN_PORT=0\nOMPI_MCA_pmix=ext3x\n", comm->rank);
+    /* Open MPI takes this for another launcher than mpirun, JSM, whose processes look for their PMIx server by themselves. */
+    snprintf(server.environment + nbytes, ENTRIES,
+             "PMIX_RANK=%d\nJSM_JSRUN_PORT=0\nOMPI_MCA_pmix=ext3x\nOMPI_MCA_orte_create_session_dirs=0\n", comm->rank);
     apply_environment(true);
     server.serves = server.fd >= 0 && pthread_create(&server.thread, NULL, serve, NULL) == 0;
     return LS_OK;

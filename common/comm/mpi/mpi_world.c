@@ -92,6 +92,12 @@ struct errmgr {
 
 static void ignore_abort(int code, char *format, ...) { (void)code, (void)format; }
 
+/* opal_show_help, a page on what may be wrong, printed when a peer is gone. */
+static int ignore_help(const char *file, const char *topic, int header, ...) {
+    (void)file, (void)topic, (void)header;
+    return 0;
+}
+
 static int ignore_abort_of_peers(void *names, size_t count, int code) {
     (void)names, (void)count, (void)code;
     return 0;
@@ -110,6 +116,8 @@ static void initialise(void *context) {
     if (world.error != MPI_SUCCESS) return;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     struct errmgr *errmgr = dlsym(RTLD_DEFAULT, "orte_errmgr");
+    int (**show_help)(const char *, const char *, int, ...) = dlsym(RTLD_DEFAULT, "opal_show_help");
+    if (show_help) *show_help = ignore_help;
     int (*finalize)(const void *, size_t) =
         (int (*)(const void *, size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "PMIx_Finalize");
     if (errmgr) {

@@ -66,6 +66,8 @@ static const struct figure collectives_figures[] = {
     {"slow_down", offsetof(struct ls_node_collectives, slow_down), 1, 100, REAL, false},
     {"network_hop_us", offsetof(struct ls_node_collectives, network_hop_us), 0, LS_MAX_US, REAL, true},
     {"network_GBps", offsetof(struct ls_node_collectives, network_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {"network_switch_GBps", offsetof(struct ls_node_collectives, network_switch_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL,
+     true},
     {0},
 };
 
@@ -308,6 +310,9 @@ static void check_pairs(ls_node *node) {
         if (ls_json_has(group, pairs[i].one) != ls_json_has(group, pairs[i].other))
             ls_json_refuse(node->json, group, "%s needs %s and %s", pairs[i].what, pairs[i].one, pairs[i].other);
     }
+    const cJSON *collectives = ls_json_object(node->json, ls_json_root(node->json), "collectives");
+    if (ls_json_has(collectives, "network_switch_GBps") && !ls_json_has(collectives, "network_GBps"))
+        ls_json_refuse(node->json, collectives, "a switch between nodes needs network_hop_us and network_GBps");
 }
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
@@ -361,7 +366,7 @@ ls_status ls_node_read(ls_node *node) {
     const cJSON *root = ls_json_root(json), *collectives = NULL;
     ls_json_only(json, root, names);
     node->device.product_crowding = node->device.memory_crowding = 1;
-    node->device.reclaim_GBps = INFINITY;
+    node->device.reclaim_GBps = node->collectives.network_switch_GBps = INFINITY;
     node->description = ls_json_text(json, root, "description");
     node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);
     for (int g = 0; g < LINKS; g++) collectives = read_group(node, &groups[g]);

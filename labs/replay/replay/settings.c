@@ -114,6 +114,8 @@ static size_t add_where(ls_option *rows, replay_settings *s, struct choices *cho
          .help = "how they are timed: by the node's table or formula, or message by message over its links"},
         {.kind = LS_OPTION_CHOICE, .name = "algorithm", .to.number = &choices->pattern, .choices = patterns,
          .help = "pattern of the messages of --collectives=messages"},
+        {.kind = LS_OPTION_FLAG, .name = "hierarchical", .to.flag = &s->hierarchical,
+         .help = "DDP: all-reduces over several nodes are a reduce-scatter within each, an all-reduce across, and an all-gather within"},
         {.kind = LS_OPTION_HEADING, .help = "What is written beside the tables"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "replay.csv (fit_tn reads it), replay_devices.csv and replay.json go there"},

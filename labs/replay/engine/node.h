@@ -113,6 +113,10 @@ ls_status ls_node_open(ls_node **out, const char *name);
 ls_status ls_node_parse(ls_node **out, const char *name, const char *text, size_t nbytes); /* the same from memory */
 void ls_node_close(ls_node *node);                                                         /* NULL is a no-op */
 
+/* Of each node only the first `devices`: ranks of a job lie that far on further nodes. Measured tables lose rows of more
+ * ranks that a node had. LS_ERR_INVALID: the node has fewer. Call it before the node is used. */
+ls_status ls_node_keep(ls_node *node, int devices);
+
 /* The node as a group of `ranks` sees it whose members lie `stride` devices apart, in a job of `nodes` such nodes. It has
  * devices / stride devices. As many groups as there are devices between two members use the network at the same time,
  * so each gets that part of network_GBps, or of what the switch leaves each node: network_switch_GBps / nodes. Measured

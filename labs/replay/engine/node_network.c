@@ -1,4 +1,5 @@
 /* node_network — the second level: nodes that a network joins (node.h).
+ *   keep   : a job that uses some of each node's devices sees smaller nodes
  *   view   : what a group of ranks has of its nodes and of their network. A ring enters each node once a turn, so a node
  *            sends what one of its ranks does; groups that lie side by side in the same nodes share the network evenly
  *   routes : a message to another node goes up to its host as a copy would, out over its node's network link, over the
@@ -13,6 +14,32 @@
 #include "common/base/log.h"
 #include "common/trace/trace.h"
 #include "labs/replay/engine/node_internal.h"
+
+/* --- fewer devices ------------------------------------------------------------------------------------------------ */
+
+/* Those of more ranks than are left, if they were ranks of one node. */
+static void drop_rows(struct ls_node_measured *rows, struct ls_node_table *table, int left, int before) {
+    int kept = 0;
+    for (int i = 0; i < table->count; i++)
+        if (rows[i].ranks <= left || rows[i].ranks > before) rows[kept++] = rows[i];
+    *table = (struct ls_node_table){kept > 0 ? rows : NULL, kept};
+}
+
+/* The routes move up; the host's are the last. */
+ls_status ls_node_keep(ls_node *node, int devices) {
+    int before = node->device_count;
+    if (devices > before)
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices in each node, not %d", node->name, before, devices);
+    for (int from = 0; from <= devices; from++) {
+        for (int to = 0; to <= devices; to++) {
+            int old_from = from < devices ? from : before, old_to = to < devices ? to : before;
+            node->routes[from * (devices + 1) + to] = node->routes[old_from * (before + 1) + old_to];
+        }
+    }
+    for (int i = 0; i < LS_NODE_OPERATIONS; i++) drop_rows(node->tables[i], &node->collectives.tables[i], devices, before);
+    node->device_count = node->routed = devices;
+    return LS_OK;
+}
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
 

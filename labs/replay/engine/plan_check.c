@@ -162,8 +162,8 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
     bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_PLAN_DDP;
     bool routed = o->collectives == LS_PLAN_BY_COST || ls_node_route(node, 0, o->devices - 1);
     if (o->devices > devices && !(several && routed)) {
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
-                       several ? ", between which messages have routes" : "");
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices%s, not %d", ls_node_name(node), devices,
+                       several ? ", between which messages have routes" : "", o->devices);
     }
     if (w->optimizer_states < 0 || w->optimizer_states > 2) {
         return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);

@@ -34,6 +34,7 @@ typedef struct replay_settings {
     ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
     double batch, per_device_batch; /* one of them, or none: the trace's */
     ls_dtype precision;
+    int devices_per_node; /* of each node that many take part; 0: all */
     int steps, accumulate, tensor, shard_state, prefetch_blocks;
     bool sequence_parallel;
     const char *checkpoint_activations; /* as given, or NULL; and what that is (common/seam/options.h) */

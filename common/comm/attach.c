@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/nccl_plugin.h"
 #include "common/comm/wait.h"
@@ -159,7 +160,9 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
 
 static void name_backend(ls_comm *comm) {
     if (comm->path->name) snprintf(comm->backend, sizeof comm->backend, "%s", comm->path->name);
-    if (!comm->path->name) snprintf(comm->backend, sizeof comm->backend, "%s, staged", comm->transport->name);
+    if (!comm->path->name)
+        snprintf(comm->backend, sizeof comm->backend, "%s, staged",
+                 comm->carrier ? comm->carrier->name : comm->transport->name);
 }
 
 static ls_status check(const ls_comm *comm, const ls_device *device) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
@@ -71,7 +72,8 @@ static ls_status run_in_group(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     ls_comm_enter(comm);
     ls_status checked = ls_comm_check(comm, &operation->what), status = checked;
-    if (checked == LS_OK) status = operations[operation->what.kind].run(operation);
+    if (checked == LS_OK && comm->carrier) status = comm->carrier->run(operation);
+    if (checked == LS_OK && !comm->carrier) status = operations[operation->what.kind].run(operation);
     ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* what was not begun has shown no buffer to anybody */
     return status;
 }

@@ -69,6 +69,9 @@ struct ls_path {
     void (*close)(ls_comm *comm);
 };
 
+struct ls_carrier; /* carrier.h */
+struct ls_mirror;  /* mirror.h */
+
 struct ls_comm {
     /* constant after create; endpoints of threads share no line, since each operation writes to them */
     alignas(LS_CACHE_LINE_BYTES) const struct ls_transport *transport;
@@ -93,6 +96,15 @@ struct ls_comm {
     uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
+    /* groups on several hosts (hosts_group.c) */
+    const ls_comm *job;                    /* of which this is a part, or itself */
+    unsigned char host[LS_COMM_MAX_RANKS]; /* of each of the job's ranks; all 0: there is one */
+    char address[16];                      /* of this one */
+    int leader;                            /* the lowest rank of the group on this rank's host */
+    struct ls_mirror *mirror;              /* on that rank; NULL: the group is on one host */
+    int kick_fd;                           /* wakes it; -1: likewise */
+    const struct ls_carrier *carrier;      /* runs operations on host memory; NULL: the group's own algorithms do */
+    void *carrier_state;
     /* constant after attach, NULL before */
     ls_device *device;
     const struct ls_path *path;
@@ -126,6 +138,10 @@ struct ls_comm {
 /* How messages call a rank of the group. */
 static inline int ls_job_rank(const ls_comm *comm, int rank) { return comm->first + rank * comm->stride; }
 
+static inline bool ls_is_on_this_host(const ls_comm *comm, int rank) {
+    return comm->host[ls_job_rank(comm, rank)] == comm->host[ls_job_rank(comm, comm->rank)];
+}
+
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
@@ -134,7 +150,13 @@ ls_status ls_group_check_options(const ls_comm_options *options);
 /* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy takes it back. */
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank);
 
-/* --- creation (shm_handshake.c) ----------------------------------------------------------------------------------- */
+/* --- creation (shm_group.c, shm_handshake.c) ----------------------------------------------------------------------------------- */
+
+/* Makes the endpoint of options->rank, joins the group and then its carrier (NULL: none). On failure *out is NULL. */
+ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, const ls_comm_options *options,
+                        const struct ls_carrier *carrier);
+
+extern const struct ls_transport ls_shm_transport;
 
 /* Rank 0: makes the group's file, maps it, and hands it to the others; a failure breaks the group for those who have
  * it. */

@@ -5,6 +5,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/hash.h"
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 
 ls_status ls_group_check_options(const ls_comm_options *options) {
@@ -53,7 +54,13 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     snprintf(comm->name, sizeof comm->name, "%s", run_end ? run_end + 1 : name);
     comm->name_hash = ls_hash(LS_HASH_SEED, name, strlen(name));
     snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);
-    comm->fd = -1;
+    comm->fd = comm->kick_fd = -1;
+    comm->job = options->job ? options->job : comm;
+    if (options->job) memcpy(comm->host, options->job->host, sizeof comm->host);
+    if (!options->job && options->host) memcpy(comm->host, options->host, (size_t)options->world_size);
+    const char *address = options->job ? options->job->address : options->address;
+    snprintf(comm->address, sizeof comm->address, "%s", address ? address : "");
+    while (!ls_is_on_this_host(comm, comm->leader)) comm->leader++;
     comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;
@@ -62,6 +69,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
 void ls_comm_destroy(ls_comm *comm) {
     if (!comm) return;
     if (comm->path) comm->path->close(comm);
+    if (comm->carrier) comm->carrier->leave(comm);
     if (comm->segment) {
         int32_t present = LS_PRESENT;
         atomic_compare_exchange_strong(&comm->segment->slot[comm->rank].left, &present, LS_LEFT);

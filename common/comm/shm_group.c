@@ -4,10 +4,12 @@
  *           lives in the abstract namespace and only while the group forms: whatever kills a rank, nothing stays behind
  *   fails : every step ends at the same deadline; ranks that did not come are named */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
@@ -40,22 +42,34 @@ static void leave(ls_comm *comm) {
         if (comm->pidfd[r] >= 0) close(comm->pidfd[r]);
 }
 
-static const struct ls_transport transport = {
+const struct ls_transport ls_shm_transport = {
     .name = "shm", .fill = ls_shm_fill, .keep = ls_shm_keep, .empty = ls_shm_empty, .leave = leave};
 
 int ls_comm_descriptors(int world_size) { return world_size > 1 ? world_size + 2 : 0; }
 
-ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
+static ls_status join_carrier(ls_comm *comm, const ls_comm_options *options, const struct ls_carrier *carrier) {
+    comm->carrier = carrier;
+    snprintf(comm->backend, sizeof comm->backend, "%s", carrier->name);
+    return carrier->join(comm, options);
+}
+
+ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, const ls_comm_options *options,
+                        const struct ls_carrier *carrier) {
     *out = NULL;
     ls_status status = check_options(options);
     if (status != LS_OK) return status;
-    ls_comm *comm = ls_group_endpoint(&transport, options, options->rank);
+    ls_comm *comm = ls_group_endpoint(transport, options, options->rank);
     if (!comm) return LS_ERR_NO_MEMORY;
     if (comm->world_size > 1) status = join(comm, options);
+    if (status == LS_OK && carrier && comm->world_size > 1) status = join_carrier(comm, options, carrier);
     if (status != LS_OK) {
         ls_comm_destroy(comm);
         return status;
     }
     *out = comm;
     return LS_OK;
+}
+
+ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options) {
+    return ls_group_join(out, &ls_shm_transport, options, NULL);
 }

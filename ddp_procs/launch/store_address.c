@@ -2,6 +2,9 @@
 #include "ddp_procs/launch/store_address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +18,47 @@ bool ddp_address_is_loopback(const char *host) {
     struct in_addr address;
     if (strcmp(host, "localhost") == 0) return true;
     return inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+static void write_ipv4(char text[DDP_IPV4_CAPACITY], const struct sockaddr *address) {
+    inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text, DDP_IPV4_CAPACITY);
+}
+
+bool ddp_address_resolve(const char *host, char address[DDP_IPV4_CAPACITY]) {
+    const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    if (getaddrinfo(host, NULL, &hints, &found) != 0) return false;
+    write_ipv4(address, found->ai_addr);
+    freeaddrinfo(found);
+    return true;
+}
+
+bool ddp_address_of_interface(const char *name, char address[DDP_IPV4_CAPACITY]) {
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (getifaddrs(&all) != 0) return false;
+    for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+        found = i->ifa_addr && i->ifa_addr->sa_family == AF_INET && strcmp(i->ifa_name, name) == 0;
+        if (found) write_ipv4(address, i->ifa_addr);
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+const char *ddp_address_list(char *text, size_t capacity) {
+    struct ifaddrs *all = NULL;
+    size_t used = 0;
+    snprintf(text, capacity, "none");
+    if (getifaddrs(&all) != 0) return text;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        char address[DDP_IPV4_CAPACITY];
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
+        write_ipv4(address, i->ifa_addr);
+        if (ddp_address_is_loopback(address) || used >= capacity) continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)", used > 0 ? ", " : "", address, i->ifa_name);
+    }
+    freeifaddrs(all);
+    return text;
 }
 
 void ddp_address_text(char text[DDP_PLACE_CAPACITY], const char *host, int port) {

@@ -246,7 +246,8 @@ TEST_IN(scratch, test_what_is_no_node_is_not_written) {
 
 /* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes a byte at 0.125 GB/s. */
 TEST(test_the_network_is_a_line) {
-    calibrate_row rows[] = {{4, 65536, even_spread(0), 0}, {4, 262144, even_spread(0), 0}, {4, 1048576, even_spread(0), 0}};
+    calibrate_row rows[] = {
+        {4, 65536, even_spread(0), 0}, {4, 262144, even_spread(0), 0}, {4, 1048576, even_spread(0), 0}};
     for (int i = 0; i < 3; i++) rows[i].written_us = 223 + 1.5 * (double)rows[i].bytes / 125;
     struct ls_node_collectives network = {.base_us = 5, .hop_us = 3};
     assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
@@ -299,9 +300,10 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_in
     assert_int_equal(calibrate_write(&f, &example_machine, path), LS_OK);
     for (int r = 0; r < 2; r++)
         program_start(&ranks[r],
-                      "RANK=%d WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                      "LS_HOST_IDENTITY=host%d RANK=%d WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 "
+                      "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
                       "LS_JOB_TOKEN=0123456789abcdef0123456789abcdef calibrate --hosts --quick --quiet --out=%s",
-                      r, port, path);
+                      r, r, port, path);
     for (int r = 0; r < 2; r++)
         if (program_finish(&ranks[r]) != 0) fail_msg("rank %d: %s", r, ranks[r].err_text);
     assert_string_equal(ranks[0].err_text, "");

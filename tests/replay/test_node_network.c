@@ -39,22 +39,23 @@ TEST(groups_share_a_nodes_network) {
     for (int ranks = 2; ranks <= 64; ranks *= 2)
         planned_expect_us(seen_us(b.node, ranks, 1, 8),
                           ls_cost_collective_us(b.node, LS_COLLECTIVE_ALL_REDUCE, ranks, bytes));
-    planned_expect_us(seen_us(b.node, 4, 2, 1), 10 + 6 + 1.5 * 16e6 / 4e3);                  /* within the node */
-    planned_expect_us(seen_us(b.node, 16, 2, 4), 10 + 30 + 60 + 2 * 15. / 16 * 16e6 / 1e3);  /* two groups */
-    planned_expect_us(seen_us(b.node, 4, 8, 4), 10 + 6 + 60 + 1.5 * 16e6 / 250);             /* eight, a rank of each */
-    planned_expect_us(seen_us(b.node, 4, 16, 8), 10 + 6 + 60 + 1.5 * 16e6 / 250);            /* on every other node */
-    ls_node_change_collectives(b.node)->network_switch_GBps = 4;                             /* 1 for each of four */
+    planned_expect_us(seen_us(b.node, 4, 2, 1), 10 + 6 + 1.5 * 16e6 / 4e3);                 /* within the node */
+    planned_expect_us(seen_us(b.node, 16, 2, 4), 10 + 30 + 60 + 2 * 15. / 16 * 16e6 / 1e3); /* two groups */
+    planned_expect_us(seen_us(b.node, 4, 8, 4), 10 + 6 + 60 + 1.5 * 16e6 / 250);            /* eight, a rank of each */
+    planned_expect_us(seen_us(b.node, 4, 16, 8), 10 + 6 + 60 + 1.5 * 16e6 / 250);           /* on every other node */
+    ls_node_change_collectives(b.node)->network_switch_GBps = 4;                            /* 1 for each of four */
     planned_expect_us(seen_us(b.node, 32, 1, 4), 10 + 62 + 60 + 2 * 31. / 32 * 16e6 / 1e3);
-    planned_expect_us(seen_us(b.node, 16, 1, 2), 10 + 30 + 20 + 2 * 15. / 16 * 16e6 / 2e3);  /* enough for two */
-    planned_expect_us(seen_us(b.node, 8, 1, 4), 10 + 14 + 1.75 * 16e6 / 4e3);                /* which need none */
+    planned_expect_us(seen_us(b.node, 16, 1, 2), 10 + 30 + 20 + 2 * 15. / 16 * 16e6 / 2e3); /* enough for two */
+    planned_expect_us(seen_us(b.node, 8, 1, 4), 10 + 14 + 1.75 * 16e6 / 4e3);               /* which need none */
     planned_end(&b);
 }
 
 /* Of one node; a table that has more ranks than a node is one of several. */
 TEST(measured_times_are_of_neighbours) {
     ls_node *node, *view;
-    assert_int_equal(node_parse_replaced(&node, "\"hop_us\": 2", "\"hop_us\": 2, \"network_hop_us\": 9, \"network_GBps\": 3"),
-                     LS_OK);
+    assert_int_equal(
+        node_parse_replaced(&node, "\"hop_us\": 2", "\"hop_us\": 2, \"network_hop_us\": 9, \"network_GBps\": 3"),
+        LS_OK);
     planned_expect_us(seen_us(node, 2, 1, 2), 9.5 * 16e6 / 4096);
     assert_int_equal(ls_node_view(&view, node, 2, 3, 2), LS_OK);
     planned_expect_us(ls_cost_collective_us(view, LS_COLLECTIVE_ALL_REDUCE, 2, 3e6), 1 + 4 + 18 + 3e6 / 1e3);

@@ -19,7 +19,6 @@
 #include "common/base/log.h"
 #include "common/base/table.h"
 #include "ddp_procs/groups.h"
-#include "ddp_procs/launch/store.h"
 #include "labs/replay/calibrate/calibrate.h"
 
 #define LONGEST_US 1e6
@@ -30,7 +29,7 @@ enum { SMALLEST_BYTES = 64 << 10, SIZES = 6, LEAST_RUNS = 5, MOST_RUNS = 51, QUI
 struct hosts {
     const calibrate_settings *settings;
     ddp_rank self;
-    int hosts;
+    ddp_hosts hosts;
     ls_device *device;
     ls_stream *stream;
     ddp_store *store;
@@ -57,8 +56,7 @@ static ls_status time_run(struct hosts *h, size_t count, double *us) {
 /* Rank 0's time becomes everybody's. */
 static ls_status share(struct hosts *h, double *us) {
     float value = (float)*us;
-    ls_status status =
-        ls_comm_settle(h->stream, ls_comm_broadcast(h->groups.job, h->stream, &value, 1, LS_FP32, 0));
+    ls_status status = ls_comm_settle(h->stream, ls_comm_broadcast(h->groups.job, h->stream, &value, 1, LS_FP32, 0));
     *us = value;
     return status;
 }
@@ -74,8 +72,8 @@ static ls_status time_size(struct hosts *h, uint64_t nbytes, double *us) {
     if (h->settings->quick) runs = QUICK_RUNS;
     for (int i = 0; status == LS_OK && i < runs; i++) status = time_run(h, count, &runs_us[i]);
     if (status != LS_OK) return status;
-    h->rows[h->row_count++] = (calibrate_row){
-        .ranks = h->self.world_size, .bytes = nbytes, .us = calibrate_spread_of(runs_us, runs)};
+    h->rows[h->row_count++] =
+        (calibrate_row){.ranks = h->self.world_size, .bytes = nbytes, .us = calibrate_spread_of(runs_us, runs)};
     return LS_OK;
 }
 
@@ -109,15 +107,16 @@ ls_status calibrate_network(struct ls_node_collectives *network, const calibrate
 
 /* Beside each size, what the line says of it. */
 static ls_status print(const struct hosts *h, const struct ls_node_collectives *network) {
-    const ls_column columns[] = {{"all-reduce", LS_RIGHT},        {"median\nus", LS_RIGHT}, {"quartiles\nus", LS_RIGHT},
-                                 {"runs", LS_RIGHT},              {"GB/s bus", LS_RIGHT},   {"by the line\nus", LS_RIGHT}};
+    const ls_column columns[] = {{"all-reduce", LS_RIGHT}, {"median\nus", LS_RIGHT}, {"quartiles\nus", LS_RIGHT},
+                                 {"runs", LS_RIGHT},       {"GB/s bus", LS_RIGHT},   {"by the line\nus", LS_RIGHT}};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof *columns);
     if (status != LS_OK) return status;
     double turns = 2.0 * (h->self.world_size - 1);
     double latency_us =
-        network->base_us + turns * network->hop_us + 2.0 * (h->hosts - 1) * network->network_hop_us;
-    printf("\nmeasured: %d ranks on %d hosts, by %s\n\n", h->self.world_size, h->hosts, ls_comm_backend(h->groups.job));
+        network->base_us + turns * network->hop_us + 2.0 * (h->hosts.count - 1) * network->network_hop_us;
+    printf("\nmeasured: %d ranks on %d hosts, by %s\n\n", h->self.world_size, h->hosts.count,
+           ls_comm_backend(h->groups.job));
     for (const calibrate_row *row = h->rows; row < h->rows + h->row_count; row++) {
         char size[LS_BYTES_TEXT_CAPACITY];
         double bus_bytes = calibrate_bus_bytes(LS_NODE_ALL_REDUCE, row);
@@ -141,14 +140,16 @@ static void put(cJSON *object, const char *name, cJSON *value) {
     cJSON_AddItemToObject(object, name, value);
 }
 
-static void put_figures(cJSON *root, const struct hosts *h, const struct ls_node_collectives *network, const char *date) {
+static void put_figures(cJSON *root, const struct hosts *h, const struct ls_node_collectives *network,
+                        const char *date) {
     cJSON *collectives = cJSON_GetObjectItemCaseSensitive(root, "collectives");
     cJSON *sources = cJSON_GetObjectItemCaseSensitive(root, "sources");
     char text[400];
     snprintf(text, sizeof text,
              "measured %s between %d hosts, all-reduces of %d ranks by %s, medians of %d runs or more: a line through "
              "the smallest and the largest",
-             date, h->hosts, h->self.world_size, ls_comm_backend(h->groups.job), h->rows[h->row_count - 1].us.runs);
+             date, h->hosts.count, h->self.world_size, ls_comm_backend(h->groups.job),
+             h->rows[h->row_count - 1].us.runs);
     put(collectives, "network_hop_us", cJSON_CreateNumber(calibrate_digits(network->network_hop_us)));
     put(collectives, "network_GBps", cJSON_CreateNumber(calibrate_digits(network->network_GBps)));
     put(sources, "collectives.network_hop_us", cJSON_CreateString(text));
@@ -170,18 +171,20 @@ static ls_status write_network(const struct hosts *h, const struct ls_node_colle
 
 /* --- the job ------------------------------------------------------------------------------------------------------ */
 
-/* Who is alone has no network, and rank 0 needs a file to write into. `network` gets what it says within a node. */
+static ls_status refuse_one_host(int ranks) {
+    return ls_fail(LS_ERR_USAGE,
+                   "--hosts measures the network between the hosts of a job, and this one has %d rank%s on one host: "
+                   "start it with ddprun --nnodes M on each",
+                   ranks, ranks == 1 ? "" : "s");
+}
+
+/* Rank 0 needs a file to write into. `network` gets what it says within a node. */
 static ls_status begin(struct hosts *h, struct ls_node_collectives *network) {
     const ddp_rank *self = &h->self;
     ls_node *node;
     ls_status status = ddp_rank_discover(&h->self);
     if (status != LS_OK) return status;
-    h->hosts = self->world_size / self->local_world_size;
-    if (h->hosts < 2 || self->world_size % self->local_world_size != 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "--hosts measures the network between the hosts of a job, and this one has %d rank%s on one host: "
-                       "start it with ddprun --nnodes M on each",
-                       self->local_world_size, self->local_world_size == 1 ? "" : "s");
+    if (!self->launched) return refuse_one_host(1);
     if (self->rank > 0) return LS_OK;
     status = ls_node_open(&node, h->settings->out);
     if (status != LS_OK)
@@ -199,16 +202,19 @@ static ls_status join(struct hosts *h) {
     ls_status status = ls_device_open(&h->device, &device);
     if (status == LS_OK) status = ls_device_bind_thread(h->device);
     if (status == LS_OK) status = ddp_store_open(&h->store, &h->self, h->settings->timeout_s);
+    if (status == LS_OK) status = ddp_hosts_find(&h->hosts, h->store, &h->self, 0);
+    if (status == LS_OK && h->hosts.count < 2) status = refuse_one_host(h->self.world_size);
     if (status != LS_OK) return status;
     ls_bootstrap bootstrap = ddp_store_bootstrap(h->store);
-    const ddp_groups_options options = {.rank = h->self.rank,
-                                        .world_size = h->self.world_size,
-                                        .local_ranks = h->self.local_world_size,
-                                        .sizes = {[LS_MESH_TENSOR] = 1, [LS_MESH_DATA] = h->self.world_size,
-                                                  [LS_MESH_PIPELINE] = 1},
-                                        .bootstrap = &bootstrap,
-                                        .timeout_s = h->settings->timeout_s,
-                                        .device = h->device};
+    const ddp_groups_options options = {
+        .rank = h->self.rank,
+        .world_size = h->self.world_size,
+        .local_ranks = h->self.local_world_size,
+        .sizes = {[LS_MESH_TENSOR] = 1, [LS_MESH_DATA] = h->self.world_size, [LS_MESH_PIPELINE] = 1},
+        .bootstrap = &bootstrap,
+        .timeout_s = h->settings->timeout_s,
+        .device = h->device,
+        .hosts = &h->hosts};
     h->stream = ls_device_stream(h->device, LS_STREAM_COMM);
     return ddp_groups_join(&h->groups, &options);
 }
@@ -221,7 +227,7 @@ ls_status calibrate_hosts(const calibrate_settings *settings, const bench_machin
     if (status == LS_OK) status = join(&h);
     if (status == LS_OK) status = time_sizes(&h);
     if (status == LS_OK && h.self.rank == 0) {
-        status = calibrate_network(&network, h.rows, h.row_count, h.hosts);
+        status = calibrate_network(&network, h.rows, h.row_count, h.hosts.count);
         if (status == LS_OK) status = print(&h, &network);
         if (status == LS_OK) status = write_network(&h, &network, machine->date);
     }

@@ -36,7 +36,8 @@ ls_status ls_node_keep(ls_node *node, int devices) {
             node->routes[from * (devices + 1) + to] = node->routes[old_from * (before + 1) + old_to];
         }
     }
-    for (int i = 0; i < LS_NODE_OPERATIONS; i++) drop_rows(node->tables[i], &node->collectives.tables[i], devices, before);
+    for (int i = 0; i < LS_NODE_OPERATIONS; i++)
+        drop_rows(node->tables[i], &node->collectives.tables[i], devices, before);
     node->device_count = node->routed = devices;
     return LS_OK;
 }
@@ -48,8 +49,8 @@ ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride
     bool beyond = ranks > own, aligned = stride < devices ? devices % stride == 0 : stride % devices == 0;
     *out = NULL;
     if (beyond && !aligned)
-        return ls_fail(LS_ERR_INVALID, "a group of ranks that are %d apart lies differently on nodes of %d devices", stride,
-                       devices);
+        return ls_fail(LS_ERR_INVALID, "a group of ranks that are %d apart lies differently on nodes of %d devices",
+                       stride, devices);
     ls_node *view = malloc(sizeof *view);
     if (!view) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a view of the node %s", node->name);
     *view = *node;
@@ -60,7 +61,8 @@ ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride
     memset(view->tables, 0, sizeof view->tables);
     view->device_count = own;
     struct ls_node_collectives *seen = &view->collectives;
-    seen->network_GBps = fmin(seen->network_GBps, seen->network_switch_GBps / nodes) / (stride < devices ? stride : devices);
+    seen->network_GBps =
+        fmin(seen->network_GBps, seen->network_switch_GBps / nodes) / (stride < devices ? stride : devices);
     if (beyond && stride > 1) memset(seen->tables, 0, sizeof seen->tables);
     *out = view;
     return LS_OK;
@@ -118,8 +120,7 @@ static void route_between(struct network *n, struct ls_route *route, int from, i
     const struct ls_route *down = ls_node_route(n->node, LS_HOST_MEMORY, to % devices);
     append(n, route, up, out);
     append_network(n, route, n->nodes * n->links + out, true);
-    if (isfinite(n->node->collectives.network_switch_GBps))
-        append_network(n, route, n->nodes * (n->links + 1), true);
+    if (isfinite(n->node->collectives.network_switch_GBps)) append_network(n, route, n->nodes * (n->links + 1), true);
     append_network(n, route, n->nodes * n->links + in, false);
     append(n, route, down, in);
     route->latency_us = n->node->collectives.hop_us + n->node->collectives.network_hop_us;
@@ -151,7 +152,8 @@ static void find_routes(struct network *n) {
 static int longest_way(const ls_node *node) {
     int up = 0, down = 0;
     for (int d = 0; d < node->device_count; d++) {
-        int to_host = ls_node_route(node, d, LS_HOST_MEMORY)->count, back = ls_node_route(node, LS_HOST_MEMORY, d)->count;
+        int to_host = ls_node_route(node, d, LS_HOST_MEMORY)->count,
+            back = ls_node_route(node, LS_HOST_MEMORY, d)->count;
         if (to_host > up) up = to_host;
         if (back > down) down = back;
     }
@@ -162,7 +164,8 @@ ls_status ls_node_repeat(ls_node *node, int nodes) {
     struct network n = {.node = node, .nodes = nodes, .links = node->link_count};
     int devices = node->device_count * nodes, links = nodes * (n.links + 1) + 1;
     if (!(node->collectives.network_GBps > 0))
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, and no network to further nodes", node->name, node->device_count);
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices, and no network to further nodes", node->name,
+                       node->device_count);
     if (devices > LS_NODE_MAX_DEVICES || links > LS_NODE_MAX_LINKS || longest_way(node) > LS_NODE_MAX_ROUTE)
         return ls_fail(LS_ERR_INVALID,
                        "messages between %d nodes of %s are too many to model: at most %d devices, %d links, and %d of "

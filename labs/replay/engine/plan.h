@@ -66,7 +66,8 @@ struct ls_plan {
     double tensor_us;
     ls_plan_collectives collectives;
     ls_pattern pattern;
-    bool hierarchical; /* all-reduces beyond a node: reduce-scatter within, all-reduce across, all-gather within (cost.h) */
+    bool
+        hierarchical; /* all-reduces beyond a node: reduce-scatter within, all-reduce across, all-gather within (cost.h) */
 };
 
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */

@@ -87,27 +87,28 @@ static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
     int own = tensor < devices ? devices / tensor : 1; /* replicas of a node */
     if (o->devices <= devices) return LS_OK;
     if (tensor < devices ? devices % tensor != 0 : tensor % devices != 0)
-        return ls_fail(LS_ERR_INVALID, "ranks that share layers (--tensor %d) lie differently on nodes of %d devices", tensor,
-                       devices);
+        return ls_fail(LS_ERR_INVALID, "ranks that share layers (--tensor %d) lie differently on nodes of %d devices",
+                       tensor, devices);
     if (o->hierarchical && ls_plan_replicas(o) % own != 0)
         return ls_fail(LS_ERR_INVALID, "a hierarchical all-reduce of %d ranks needs as many on each node, and %d fit",
                        ls_plan_replicas(o), own);
     if (o->hierarchical && o->collectives == LS_PLAN_BY_MESSAGES)
-        return ls_fail(LS_ERR_INVALID, "a hierarchical all-reduce has a formula, and no messages; leave --collectives out");
+        return ls_fail(LS_ERR_INVALID,
+                       "a hierarchical all-reduce has a formula, and no messages; leave --collectives out");
     return LS_OK;
 }
 
 /* Ranks that share layers. */
 static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
-    const char *other = o->every != 0                             ? "--checkpoint-activations"
-                        : o->graph                                ? "--cuda-graph"
-                        : o->sync_bn                              ? "--sync-bn"
-                        : o->join                                 ? "--join"
-                        : o->top_k > 0                            ? "--compress topk"
-                        : o->shard_state == 3                     ? "--shard-state 3"
-                        : o->collectives == LS_PLAN_BY_MESSAGES   ? "--collectives messages"
-                        : o->mode != LS_PLAN_DDP                  ? "any mode but ddp"
-                                                                  : NULL;
+    const char *other = o->every != 0                           ? "--checkpoint-activations"
+                        : o->graph                              ? "--cuda-graph"
+                        : o->sync_bn                            ? "--sync-bn"
+                        : o->join                               ? "--join"
+                        : o->top_k > 0                          ? "--compress topk"
+                        : o->shard_state == 3                   ? "--shard-state 3"
+                        : o->collectives == LS_PLAN_BY_MESSAGES ? "--collectives messages"
+                        : o->mode != LS_PLAN_DDP                ? "any mode but ddp"
+                                                                : NULL;
     if (o->tensor == 1) return LS_OK;
     if (other) return ls_fail(LS_ERR_INVALID, "--tensor is not replayed with %s", other);
     if (o->tensor < 1 || o->devices % o->tensor != 0)

@@ -59,8 +59,7 @@ const bench_column replay_row_columns[] = {
     FILED(recorded_ms), FILED(memory_bytes), FILED(device_memory_bytes), {.kind = BENCH_END},
 };
 
-void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit,
-                          bool several) {
+void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit, bool several) {
     bool weak = settings->per_device_batch > 0;
     const bench_column all[] = {
         {.head = "N", BENCH_AT(BENCH_INT, replay_row, n)},

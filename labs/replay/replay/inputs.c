@@ -144,7 +144,8 @@ ls_status replay_open(replay_inputs *inputs, replay_settings *settings) {
     if (status == LS_OK)
         status = settings->trace ? ls_workload_from_trace(&inputs->workload, inputs->trace)
                                  : ls_workload_open(&inputs->workload, settings->workload);
-    if (status == LS_OK && settings->devices_per_node > 0) status = ls_node_keep(inputs->node, settings->devices_per_node);
+    if (status == LS_OK && settings->devices_per_node > 0)
+        status = ls_node_keep(inputs->node, settings->devices_per_node);
     if (status == LS_OK) status = settle(inputs, settings);
     if (status != LS_OK) replay_close(inputs);
     return status;

@@ -71,11 +71,12 @@ static ls_status find_address(ddp_hosts *hosts, const ddp_store *store, const dd
                        interface, ddp_address_list(own, sizeof own));
     if (!interface && !ddp_store_own_address(store, hosts->address)) memcpy(hosts->address, "127.0.0.1", 10);
     if (!ddp_address_is_loopback(hosts->address) || getenv(IDENTITY_VARIABLE)) return LS_OK;
+    if (ddp_address_only(hosts->address)) return LS_OK; /* MASTER_ADDR is a name, for 127.x.y.z on its own host */
     return ls_fail(LS_ERR_USAGE,
-                   "the ranks are on %d hosts, and the others cannot reach rank %d at %s, its end of the connection to the "
-                   "store: set MASTER_ADDR to rank 0's address in the network (not a name that /etc/hosts gives to "
-                   "127.x.y.z), or " INTERFACE_VARIABLE " to an interface of this host, which has %s",
-                   hosts->count, self->rank, hosts->address, ddp_address_list(own, sizeof own));
+                   "the ranks are on %d hosts, and by which address the others reach rank %d is not known, since its "
+                   "connection to the store is local: set " INTERFACE_VARIABLE " to one of this host's interfaces, which has %s, "
+                   "or MASTER_ADDR to rank 0's address in the network",
+                   hosts->count, self->rank, ddp_address_list(own, sizeof own));
 }
 
 ls_status ddp_hosts_find(ddp_hosts *hosts, ddp_store *store, const ddp_rank *self, int64_t run) {

@@ -68,12 +68,15 @@ static void move_to_itself(const ls_operation *operation) {
         memcpy(operation->receive, operation->send, nbytes);
 }
 
+ls_status ls_run_in_shared_memory(const ls_operation *operation) {
+    return operations[operation->what.kind].run(operation);
+}
+
 static ls_status run_in_group(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     ls_comm_enter(comm);
     ls_status checked = ls_comm_check(comm, &operation->what), status = checked;
-    if (checked == LS_OK && comm->carrier) status = comm->carrier->run(operation);
-    if (checked == LS_OK && !comm->carrier) status = operations[operation->what.kind].run(operation);
+    if (checked == LS_OK) status = comm->carrier ? comm->carrier->run(operation) : ls_run_in_shared_memory(operation);
     ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* what was not begun has shown no buffer to anybody */
     return status;
 }

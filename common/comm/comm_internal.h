@@ -22,6 +22,7 @@
 #include "common/comm/comm.h"
 #include "common/comm/regions.h"
 #include "common/comm/segment.h"
+#include "common/comm/share.h"
 
 /* What the back-ends do each in their own way. Slots are required, unless they say so; none is on the path of an
  * operation. */
@@ -39,6 +40,7 @@ struct ls_transport {
     void (*empty)(ls_comm *comm, ls_region *region);
     /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
     void (*leave)(ls_comm *comm);
+    bool over_hosts; /* the control area is mirrored between hosts (mirror.h) */
 };
 
 /* An operation in its rank's ring; number 0: it is not recorded. */
@@ -80,6 +82,7 @@ struct ls_comm {
     double timeout_s;
     ls_patience patience;
     const ls_allreduce_algorithm *allreduce;
+    int ranks_per_node;    /* of hierarchical: consecutive ranks that count as a node */
     char *base;            /* the group's memory; NULL if world_size is 1 */
     ls_segment *segment;   /* likewise */
     ls_broken *broken;     /* in it, or in the job's group; likewise */
@@ -105,6 +108,10 @@ struct ls_comm {
     int kick_fd;                           /* wakes it; -1: likewise */
     const struct ls_carrier *carrier;      /* runs operations on host memory; NULL: the group's own algorithms do */
     void *carrier_state;
+    /* hierarchical in a group of one host's ranks, of a carrier's group: reduces this rank's share, in its view, over the
+     * other hosts; NULL: there are none */
+    ls_status (*across)(struct ls_exchange *exchange, ls_range share);
+    ls_comm *across_comm; /* that group */
     /* constant after attach, NULL before */
     ls_device *device;
     const struct ls_path *path;
@@ -142,6 +149,19 @@ static inline bool ls_is_on_this_host(const ls_comm *comm, int rank) {
     return comm->host[ls_job_rank(comm, rank)] == comm->host[ls_job_rank(comm, comm->rank)];
 }
 
+/* The lowest rank of the group on a rank's host. */
+static inline int ls_leader_of(const ls_comm *comm, int rank) {
+    int leader = 0;
+    while (comm->host[ls_job_rank(comm, leader)] != comm->host[ls_job_rank(comm, rank)]) leader++;
+    return leader;
+}
+
+/* Bytes that a rank publishes in an operation of all ranks. */
+static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
+    bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;
+    return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+}
+
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
@@ -157,12 +177,25 @@ ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, con
                         const struct ls_carrier *carrier);
 
 extern const struct ls_transport ls_shm_transport;
+void ls_shm_leave(ls_comm *comm); /* its leave, which also ends the mirror */
 
-/* Rank 0: makes the group's file, maps it, and hands it to the others; a failure breaks the group for those who have
- * it. */
+/* What a rank says of itself when it joins. */
+typedef struct ls_hello {
+    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
+    int32_t rank, world_size;
+    char allreduce[32]; /* the algorithm's name */
+} ls_hello;
+
+ls_hello ls_handshake_hello(const ls_comm *comm);
+
+/* What is wrong with another rank's, as a text; empty if nothing. */
+void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity);
+
+/* The host's leader: makes the group's file, maps it, and hands it to the host's other ranks; a failure breaks the group
+ * for those who have it. */
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
 
-/* The other ranks: fetch the file from rank 0 and map it. */
+/* The others: fetch the file from the leader and map it. */
 ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us);
 
 /* --- texts (comm_text.c) ------------------------------------------------------------------------------------------ */
@@ -245,6 +278,9 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
 void ls_comm_count_operation(ls_comm *comm);
 
 /* --- running operations ------------------------------------------------------------------------------------------- */
+
+/* With the group's own algorithms: one of those below. */
+ls_status ls_run_in_shared_memory(const ls_operation *operation);
 
 ls_status ls_run_all_reduce(const ls_operation *operation);
 ls_status ls_run_broadcast(const ls_operation *operation);

@@ -42,6 +42,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->patience.spin_us = ls_spin_us_for(options->world_size);
     comm->patience.yield_us = ls_yield_us_for(options->world_size);
     comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
+    comm->ranks_per_node = ls_ranks_per_node(options->world_size);
     comm->flight = options->job ? options->job->flight : NULL;
     comm->flight_ranks = options->job ? options->job->flight_ranks : options->world_size;
     comm->owns_flight = !options->job;
@@ -60,7 +61,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     if (!options->job && options->host) memcpy(comm->host, options->host, (size_t)options->world_size);
     const char *address = options->job ? options->job->address : options->address;
     snprintf(comm->address, sizeof comm->address, "%s", address ? address : "");
-    while (!ls_is_on_this_host(comm, comm->leader)) comm->leader++;
+    comm->leader = ls_leader_of(comm, rank);
     comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;

@@ -21,6 +21,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,12 +31,16 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
+#include "common/comm/mirror.h"
 #include "common/comm/wait.h"
 
-#define LS_LONGER 0.5        /* deadlines more, for a rank that waits itself */
-#define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
-#define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
-#define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
+#define LS_LONGER 0.5         /* deadlines more, for a rank that waits itself */
+#define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of who has come, so its verdict is to be the first */
+#define LS_POLL_NS 50000      /* between two polls that neither spin nor yield */
+#define LS_SETTLE_NS 200000   /* between two looks at whether all have noticed a failure */
+#define LS_SILENT_MS 1000     /* a host's heartbeat is as late as that */
+#define LS_FRESH_NS 250000000 /* two heartbeats and more: what the record shows of other hosts */
+#define LS_REASON_LOOKS 5000  /* at whether who broke the group has said why */
 
 /* The ranks that the wait at `what` lacks, if one is on patrol. */
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late);
@@ -48,7 +53,7 @@ static void remember(ls_comm *comm, ls_status status) {
 }
 
 /* False: somebody has told them before. Else *record, if it is asked for, shows where all ranks were. */
-static bool tell_peers(ls_comm *comm, ls_status status, const char *reason, const bool *late,
+static bool tell_peers(ls_comm *comm, ls_status status, int rank, const char *reason, const bool *late,
                        ls_flight_record **record) {
     if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
@@ -60,10 +65,13 @@ static bool tell_peers(ls_comm *comm, ls_status status, const char *reason, cons
         return false;
     }
     comm->broken->status = (int32_t)status;
-    comm->broken->rank = ls_job_rank(comm, comm->rank);
+    comm->broken->rank = rank;
     snprintf(comm->broken->reason, sizeof comm->broken->reason, "%s", reason);
+    if (record && rank >= 0 && comm->job->transport->over_hosts)
+        nanosleep(&(struct timespec){.tv_nsec = LS_FRESH_NS}, NULL);
     if (record) *record = ls_flight_take(comm, status, reason, late);
     atomic_store(&comm->broken->state, LS_BROKEN);
+    ls_mirror_kick(comm->job);
     return true;
 }
 
@@ -80,6 +88,8 @@ static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued behind the first */
     if (!ls_comm_is_broken(comm))
         return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
+    if (comm->broken->rank < 0)
+        return ls_fail(status, "%s%s%.*s", at, colon, LS_REASON_CAPACITY - 1, comm->broken->reason);
     return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
                    comm->broken->reason);
 }
@@ -104,7 +114,8 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
     va_end(arguments);
     find_late(comm, what, late);
-    if (!tell_peers(comm, status, reason, late, &record) && !is_known_reason(comm, reason))
+    if (!tell_peers(comm, status, ls_job_rank(comm, comm->rank), reason, late, &record) &&
+        !is_known_reason(comm, reason))
         return report_broken(comm, what);
     remember(comm, status);
     atomic_store(&comm->has_reported, true);
@@ -114,9 +125,16 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
 }
 
 bool ls_comm_abort(ls_comm *comm, const char *reason) {
-    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given", NULL, NULL);
+    bool first =
+        tell_peers(comm, LS_ERR_PEER, ls_job_rank(comm, comm->rank), reason ? reason : "no reason given", NULL, NULL);
     remember(comm, LS_ERR_PEER);
     return first;
+}
+
+void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *late) {
+    ls_flight_record *record = NULL;
+    (void)tell_peers(comm, LS_ERR_PEER, -1, reason, late, &record);
+    ls_flight_tell(comm, record);
 }
 
 /* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
@@ -164,7 +182,7 @@ static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) 
 static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
     int count = 0;
     for (int r = 0; r < comm->world_size; r++) {
-        missing[r] = wait->peer >= 0 ? r == wait->peer : !has_arrived(comm, wait->channel, r);
+        missing[r] = wait->peer >= 0 ? r == wait->peer : r != comm->rank && !has_arrived(comm, wait->channel, r);
         count += missing[r];
     }
     return count;
@@ -173,7 +191,7 @@ static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing)
 void ls_comm_watch_peers(ls_comm *comm) {
     for (int r = 0; r < comm->world_size; r++) {
         pid_t pid = (pid_t)atomic_load(&comm->segment->slot[r].pid);
-        if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0) continue;
+        if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0 || !ls_is_on_this_host(comm, r)) continue;
         /* Where the kernel has no pidfds, deaths show as missed deadlines. */
         comm->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
         if (comm->pidfd[r] < 0 && errno == ESRCH) atomic_store(&comm->segment->slot[r].left, LS_DIED);
@@ -190,10 +208,23 @@ static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
         dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
 }
 
+/* A rank that is cut off will not come because of its host's leader; and nothing comes from other hosts where this
+ * host's is gone. */
+static void ask_leaders(const ls_comm *comm, bool *missing) {
+    for (int r = 0; r < comm->world_size; r++) {
+        if (!missing[r] || ls_is_on_this_host(comm, r)) continue;
+        missing[comm->leader] = true;
+        if (atomic_load(&comm->segment->slot[r].left) != LS_CUT) continue;
+        missing[r] = false;
+        missing[ls_leader_of(comm, r)] = true;
+    }
+}
+
 /* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and
  * those who left in good order are not named with them. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
+    if (comm->transport->over_hosts) ask_leaders(comm, missing);
     find_dead(comm, missing, dead);
     *died = false;
     for (int r = 0; r < comm->world_size; r++) {
@@ -220,10 +251,22 @@ static int find_culprit(const ls_comm *comm, int rank) {
     return rank;
 }
 
+static bool is_silent(const ls_comm *comm, int leader) {
+    return ls_coarse_now_ms() - atomic_load(&comm->segment->heard_ms[leader]) > LS_SILENT_MS;
+}
+
+/* Whom a rank on another host comes through, if nothing comes through that: then it is unknown how far the rank is. */
+static int find_silent(const ls_comm *comm, int rank) {
+    if (ls_is_on_this_host(comm, rank)) return rank;
+    if (is_silent(comm, comm->leader)) return comm->leader;
+    int leader = ls_leader_of(comm, rank);
+    return is_silent(comm, leader) ? leader : rank;
+}
+
 static void find_culprits(const ls_comm *comm, bool *missing) {
     bool culprit[LS_COMM_MAX_RANKS] = {false};
     for (int r = 0; r < comm->world_size; r++)
-        if (missing[r]) culprit[find_culprit(comm, r)] = true;
+        if (missing[r]) culprit[find_silent(comm, find_culprit(comm, r))] = true;
     memcpy(missing, culprit, sizeof culprit);
 }
 
@@ -256,10 +299,26 @@ struct lookout {
 static bool is_there(void *context) {
     struct lookout *lookout = context;
     const ls_wait *wait = lookout->wait;
+    if (wait->poll && !wait->poll(wait->context)) return false;
+    if (wait->peer == LS_POLLED || (wait->peer >= 0 && !wait->flag)) return true;
     if (wait->peer >= 0) return ls_flag_reached(wait->flag, wait->value);
     int world_size = lookout->comm->world_size;
     while (lookout->first < world_size && has_arrived(lookout->comm, wait->channel, lookout->first)) lookout->first++;
     return lookout->first == world_size;
+}
+
+/* Polls as politely as ls_flag_await waits; there is nothing to sleep on. */
+static bool poll_for(struct lookout *lookout, ls_patience patience, double limit_us) {
+    for (double begin_us = ls_now_us();;) {
+        if (is_there(lookout)) return true;
+        double waited_us = ls_now_us() - begin_us;
+        if (waited_us >= limit_us) return false;
+        if (waited_us < patience.spin_us) continue;
+        if (waited_us < patience.spin_us + patience.yield_us)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = LS_POLL_NS}, NULL);
+    }
 }
 
 /* Why is it not there? LS_OK: wait on. Otherwise the group is broken and the reason is reported: another rank's, if it
@@ -270,7 +329,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     bool missing[LS_COMM_MAX_RANKS], died;
     if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */
-    if (find_missing(comm, wait, missing) == 0) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0 && !wait->poll) return LS_OK;
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
@@ -280,7 +339,11 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
                              died ? "died" : "left the group without taking part");
     }
     if (ls_now_us() < until_us) return LS_OK;
-    if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
+    if (is_there(&lookout)) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0)
+        return wait->poll ? ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
+                                          ls_job_rank(comm, comm->rank), comm->timeout_s)
+                          : LS_OK;
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
@@ -295,7 +358,9 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     double longest_us = 0;
     for (;;) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
-        if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
+        if (wait->poll ? poll_for(&lookout, patience, interval_us)
+                       : ls_flag_await(flag, is_there, &lookout, patience, interval_us))
+            return LS_OK;
         double now_us = ls_now_us();
         if (until_us <= 0) {
             until_us = now_us - interval_us + left_us;
@@ -313,13 +378,22 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     }
 }
 
-ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
-    uint64_t step = ++comm->channel[channel].step;
+void ls_comm_gate_open(ls_comm *comm, ls_channel_kind channel) { comm->channel[channel].step++; }
+
+ls_status ls_comm_gate_close(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what,
+                             bool (*poll)(void *context)) {
+    uint64_t step = comm->channel[channel].step;
     atomic_store(&ls_segment_arrival(comm, channel, comm->rank, step)->step, step);
-    const ls_wait wait = {.peer = -1, .channel = channel, .what = what};
+    ls_mirror_kick(comm);
+    const ls_wait wait = {.peer = -1, .channel = channel, .what = what, .poll = poll};
     if (!is_there(&(struct lookout){.comm = comm, .wait = &wait})) return ls_comm_wait(comm, &wait);
     ls_flag_ring(&comm->segment->channel[channel].bell);
     return LS_OK;
+}
+
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
+    ls_comm_gate_open(comm, channel);
+    return ls_comm_gate_close(comm, channel, what, NULL);
 }
 
 /* --- steps inside an operation ------------------------------------------------------------------------------------ */

@@ -48,14 +48,14 @@ const char *ddp_agents_host(const ddp_agents *a, int node, char text[DDP_HOST_TE
 
 /* --- joining ---------------------------------------------------------------------------------------------------------- */
 
-/* A name that /etc/hosts gives to this machine alone, as Debian does with the machine's own, is of no use to others. */
-static ls_status check_address(const char *host) {
+/* A name that /etc/hosts gives to this machine itself, as Debian does with its own, leads no other host to host 0. */
+static ls_status check_address(const char *host, int node) {
     char address[DDP_IPV4_CAPACITY], own[256];
-    if (ddp_address_is_loopback(host)) return LS_OK; /* all "hosts" are this machine, as the user says */
+    if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* written so: all "hosts" are this machine */
     if (!ddp_address_resolve(host, address) || !ddp_address_is_loopback(address)) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--master-addr: %s is %s here (/etc/hosts), which no other host can reach: give an address of host 0's "
-                   "network interface instead; this host has %s",
+                   "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address of "
+                   "host 0's network interface; this host has %s",
                    host, address, ddp_address_list(own, sizeof own));
 }
 
@@ -67,24 +67,27 @@ static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
     return status == LS_OK ? ddp_store_pass_check(pass, o->master_addr, o->master_port) : status;
 }
 
-/* Says after some seconds that it waits, and why. */
+/* Says after some seconds that it waits, and in the end why in vain. */
 static ls_status join_store(ddp_agents *a, const ddp_store_pass *pass) {
     const ddp_launch_options *o = a->options;
     char why[600] = "";
-    double patient_s = fmin(PATIENT_S, o->join_timeout_s);
-    ls_log_sink before = ls_log_capture(why, sizeof why);
-    ls_status status = ddp_store_join(&a->store, o->master_addr, o->master_port, pass, patient_s);
-    ls_log_restore(before);
-    if (status == LS_OK) return status;
-    if (status != LS_ERR_TIMEOUT || patient_s >= o->join_timeout_s) return ls_fail(status, "%s", why);
-    ls_note("waiting for host 0 at %s, %g s at most", a->place, o->join_timeout_s);
-    return ddp_store_join(&a->store, o->master_addr, o->master_port, pass, o->join_timeout_s - patient_s);
+    ls_status status = LS_ERR_TIMEOUT;
+    for (double left_s = o->join_timeout_s; status == LS_ERR_TIMEOUT && left_s > 0; left_s -= PATIENT_S) {
+        ls_log_sink before = ls_log_capture(why, sizeof why);
+        status = ddp_store_join(&a->store, o->master_addr, o->master_port, pass, fmin(PATIENT_S, left_s));
+        ls_log_restore(before);
+        if (status == LS_ERR_TIMEOUT && left_s == o->join_timeout_s && left_s > PATIENT_S)
+            ls_note("waiting for host 0 at %s, %g s at most: %s", a->place, o->join_timeout_s, why);
+    }
+    if (status == LS_OK) return LS_OK;
+    if (status != LS_ERR_TIMEOUT) return ls_fail(status, "%s", why);
+    return ls_fail(status, "host 0 did not answer within %g s: %s", o->join_timeout_s, why);
 }
 
 ls_status ddp_agents_join(ddp_agents **out, const ddp_launch_options *o) {
     ddp_store_pass pass;
     *out = NULL;
-    ls_status status = check_address(o->master_addr);
+    ls_status status = check_address(o->master_addr, o->node_rank);
     if (status == LS_OK) status = find_pass(&pass, o);
     if (status != LS_OK) return status;
     ddp_agents *a = calloc(1, sizeof *a);

@@ -170,10 +170,14 @@ static ls_status beat(ddp_agents *a) {
 }
 
 /* The others are not asked any more. */
-static void lose_host_0(ddp_agents *a, const char *why) {
+static void lose_host_0(ddp_agents *a, ls_status how) {
     ddp_ending ending = {.node = 0, .rank = -1, .status = LS_ERR_PEER};
-    char host[DDP_HOST_TEXT_CAPACITY];
-    snprintf(ending.text, sizeof ending.text, "%s is lost, which serves the job: %s", ddp_agents_host(a, 0, host), why);
+    char host[DDP_HOST_TEXT_CAPACITY], silent[80] = "its ddprun has ended, or the connection to it";
+    if (how == LS_ERR_TIMEOUT)
+        snprintf(silent, sizeof silent, "nothing has come back for %g s: it, or the network, does not answer",
+                 a->options->lost_s);
+    snprintf(ending.text, sizeof ending.text, "%s at %s is lost, which serves the job: %s", ddp_agents_host(a, 0, host),
+             a->place, silent);
     take_ending(a, &ending);
     pthread_mutex_lock(&a->lock);
     a->all_done = true;
@@ -189,7 +193,7 @@ static void *watch(void *argument) {
         ls_log_sink before = ls_log_capture(why, sizeof why);
         ls_status status = beat(a);
         ls_log_restore(before);
-        if (status != LS_OK) lose_host_0(a, why);
+        if (status != LS_OK) lose_host_0(a, status);
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += BEAT_MS * 1000000L;

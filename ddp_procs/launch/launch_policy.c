@@ -29,9 +29,9 @@ static bool is_done(const ddp_job *job) {
     return done && is_elastic(job);
 }
 
-/* Somebody must be there who has the training's state. */
+/* Somebody must be there who has the training's state: of several hosts, on one of them. */
 static bool starts_again(const ddp_job *job, const ddp_rank_end *end) {
-    return is_elastic(job) && job->phase == DDP_RUNNING && job->running > 0 && WIFSIGNALED(end->wait_status) &&
+    return is_elastic(job) && job->phase == DDP_RUNNING && (job->running > 0 || job->agents) && WIFSIGNALED(end->wait_status) &&
            job->plan.restarts < job->options->max_restarts;
 }
 

@@ -45,19 +45,35 @@ bool ddp_address_of_interface(const char *name, char address[DDP_IPV4_CAPACITY])
     return found;
 }
 
-const char *ddp_address_list(char *text, size_t capacity) {
+/* Addresses apart from loopback, as ddp_address_list writes them, and the last one; how many. */
+static int list_addresses(char *text, size_t capacity, char last[DDP_IPV4_CAPACITY]) {
     struct ifaddrs *all = NULL;
     size_t used = 0;
-    snprintf(text, capacity, "none");
-    if (getifaddrs(&all) != 0) return text;
+    int count = 0;
+    if (getifaddrs(&all) != 0) return 0;
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         char address[DDP_IPV4_CAPACITY];
         if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
         write_ipv4(address, i->ifa_addr);
-        if (ddp_address_is_loopback(address) || used >= capacity) continue;
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)", used > 0 ? ", " : "", address, i->ifa_name);
+        if (ddp_address_is_loopback(address)) continue;
+        memcpy(last, address, sizeof address);
+        if (used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)", count > 0 ? ", " : "", address, i->ifa_name);
+        count++;
     }
     freeifaddrs(all);
+    return count;
+}
+
+bool ddp_address_only(char address[DDP_IPV4_CAPACITY]) {
+    char text[64];
+    return list_addresses(text, sizeof text, address) == 1;
+}
+
+const char *ddp_address_list(char *text, size_t capacity) {
+    char last[DDP_IPV4_CAPACITY];
+    snprintf(text, capacity, "none");
+    (void)list_addresses(text, capacity, last);
     return text;
 }
 

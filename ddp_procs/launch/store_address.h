@@ -24,6 +24,9 @@ bool ddp_address_resolve(const char *host, char address[DDP_IPV4_CAPACITY]);
 /* The IPv4 address of this machine's network interface of that name; false: there is none, or it has none. */
 bool ddp_address_of_interface(const char *name, char address[DDP_IPV4_CAPACITY]);
 
+/* This machine's IPv4 address apart from loopback; false: it has none, or more than one. */
+bool ddp_address_only(char address[DDP_IPV4_CAPACITY]);
+
 /* For messages: "10.0.0.1 (eth0), 10.1.0.1 (ib0)", loopback apart; "none". Returns `text`. */
 const char *ddp_address_list(char *text, size_t capacity);
 

@@ -1,0 +1,244 @@
+/* Groups over several hosts: processes of one machine that take each other for ranks of 2, 3 or 4 hosts, which share no
+ * memory and are joined over 127.0.0.1. What they compute, whom they name when one is lost, and that nothing is left. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/comm/comm_internal.h"
+#include "common/comm/mirror.h"
+#include "common/comm/wait.h"
+#include "tests/base/test.h"
+#include "tests/comm/leftovers.h"
+#include "tests/comm/ranks.h"
+
+#define TIMEOUT_S 2.0
+#define LONG_TIMEOUT_S 100.0 /* where something else is noticed long before; processes of a test end after 60 s */
+
+/* The host of each rank. */
+struct layout {
+    int ranks;
+    unsigned char host[8];
+};
+
+static const struct layout two_and_two = {4, {0, 0, 1, 1}};
+static const struct layout layouts[] = {
+    {2, {0, 1}}, {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {5, {0, 1, 1, 2, 0}}, {4, {0, 1, 2, 3}}};
+
+static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
+
+static ls_status create_hosts(struct rank *rank, const ls_comm_options *options) {
+    const struct layout *layout = rank->argument;
+    ls_comm_options over_hosts = *options;
+    over_hosts.host = layout->host;
+    over_hosts.address = "127.0.0.1";
+    return ls_comm_create_hosts(&rank->comm, &over_hosts, NULL);
+}
+
+static struct rank_backend backend; /* the processes of shm's */
+
+static void run(const struct layout *layout, void (*body)(struct rank *rank), void (*meanwhile)(const pid_t *pids),
+                uint64_t good, int other) {
+    backend = rank_backends[0];
+    backend.name = "hosts";
+    backend.create = create_hosts;
+    int exit_codes[LS_COMM_MAX_RANKS];
+    run_ranks_on(&backend, layout->ranks, 60, body, layout, meanwhile, exit_codes);
+    for (int r = 0; r < layout->ranks; r++) {
+        int expected = (good >> r & 1) ? 0 : other;
+        if (exit_codes[r] != expected)
+            fail_msg("rank %d of %d ended with %d, not %d", r, layout->ranks, exit_codes[r], expected);
+    }
+}
+
+static void open_rank(struct rank *rank, double timeout_s) {
+    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
+    rank->comm->timeout_s = timeout_s; /* a loaded machine may form the group slowly */
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------------- */
+
+enum { COUNT = 24 };
+
+static void check_reductions(struct rank *rank, int round, size_t count) {
+    int32_t n = (int32_t)rank->world_size, sum = n * (n - 1) / 2;
+    static int32_t x[1024];
+    for (size_t i = 0; i < count; i++) x[i] = rank->rank + round + (int32_t)i;
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, count, LS_INT32, LS_REDUCE_SUM) == LS_OK);
+    for (size_t i = 0; i < count; i++) CHECK(x[i] == sum + n * (round + (int32_t)i));
+    x[0] = rank->rank - round;
+    int root = round % rank->world_size;
+    CHECK(ls_comm_reduce(rank->comm, rank->stream, x, 1, LS_INT32, LS_REDUCE_MAX, root) == LS_OK);
+    if (rank->rank == root) CHECK(x[0] == n - 1 - round);
+}
+
+static void check_moves(struct rank *rank, int round) {
+    int n = rank->world_size, root = round % n;
+    int32_t x[8 * COUNT], y[8 * COUNT], part[COUNT];
+    for (int i = 0; i < n * COUNT; i++) x[i] = 1000 * rank->rank + i + round;
+    CHECK(ls_comm_all_gather(rank->comm, rank->stream, x, y, COUNT, LS_INT32) == LS_OK);
+    for (int i = 0; i < n * COUNT; i++) CHECK(y[i] == 1000 * (i / COUNT) + i % COUNT + round);
+    CHECK(ls_comm_scatter(rank->comm, rank->stream, x, part, COUNT, LS_INT32, root) == LS_OK);
+    for (int i = 0; i < COUNT; i++) CHECK(part[i] == 1000 * root + rank->rank * COUNT + i + round);
+    CHECK(ls_comm_gather(rank->comm, rank->stream, part, y, COUNT, LS_INT32, root) == LS_OK);
+    for (int i = 0; rank->rank == root && i < n * COUNT; i++) CHECK(y[i] == 1000 * root + i + round);
+    CHECK(ls_comm_reduce_scatter(rank->comm, rank->stream, x, part, COUNT, LS_INT32, LS_REDUCE_SUM) == LS_OK);
+    for (int i = 0; i < COUNT; i++) CHECK(part[i] == 1000 * n * (n - 1) / 2 + n * (rank->rank * COUNT + i + round));
+    for (int i = 0; i < COUNT; i++) part[i] = rank->rank * i + round;
+    CHECK(ls_comm_broadcast(rank->comm, rank->stream, part, COUNT, LS_INT32, root) == LS_OK);
+    for (int i = 0; i < COUNT; i++) CHECK(part[i] == root * i + round);
+}
+
+static void operations_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    CHECK(strcmp(ls_comm_backend(rank->comm), "hosts") == 0);
+    for (int round = 0; round < 50; round++) {
+        check_reductions(rank, round, 1);
+        check_moves(rank, round);
+        check_reductions(rank, round, 1024); /* 4 KiB */
+        CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    }
+    void *memory;
+    CHECK(ls_comm_alloc_shared(rank->comm, NULL, 5000, &memory) == LS_OK && memory);
+    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
+    rank_close(rank);
+}
+
+TEST(small_operations_work_over_hosts) {
+    for (size_t i = 0; i < COUNT_OF(layouts); i++) run(&layouts[i], operations_body, NULL, UINT64_MAX, 0);
+}
+
+/* --- a rank that is lost ------------------------------------------------------------------------------------------------ */
+
+static int victim, signal_number;
+
+static void raise_it(int alarm_number) {
+    (void)alarm_number;
+    (void)raise(signal_number);
+}
+
+/* To itself, somewhere in its reductions. */
+static void signal_soon(int number) {
+    const struct itimerval soon = {.it_value.tv_usec = 200000};
+    signal_number = number;
+    (void)signal(SIGALRM, raise_it);
+    (void)setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+/* All-reduces until something fails. */
+static ls_status reduce_until_failure(struct rank *rank) {
+    float x[100] = {0};
+    ls_status status = LS_OK;
+    while (status == LS_OK) status = ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM);
+    return status;
+}
+
+static void killed_body(struct rank *rank) {
+    char expected[32];
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == victim) signal_soon(SIGKILL);
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER);
+    snprintf(expected, sizeof expected, "rank %d died", victim);
+    CHECK(says(rank, expected) && says(rank, "all_reduce (sum) of 100 fp32 elements (operation "));
+    CHECK(ls_comm_is_broken(rank->comm));
+    rank_close(rank);
+}
+
+/* Leaders, whose end is that of a connection, and others, of whose end their leader tells. */
+TEST(a_killed_rank_is_named_on_all_hosts) {
+    for (victim = 0; victim < 4; victim++)
+        run(&two_and_two, killed_body, NULL, UINT64_MAX & ~(1ull << victim), 128 + SIGKILL);
+}
+
+/* Rank 2, which leads, dies while it waits for rank 3, of the same host, for which the others wait. */
+static void killed_waiting_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 2) signal_soon(SIGKILL);
+    if (rank->rank == 3) sleep(2);
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && says(rank, "rank 2 died"));
+    rank_close(rank);
+}
+
+TEST(a_leader_that_dies_is_named_for_its_host) { run(&two_and_two, killed_waiting_body, NULL, 0xb, 128 + SIGKILL); }
+
+static void stopped_body(struct rank *rank) {
+    char expected[64];
+    open_rank(rank, TIMEOUT_S);
+    if (rank->rank == victim) signal_soon(SIGSTOP);
+    CHECK(reduce_until_failure(rank) == LS_ERR_TIMEOUT);
+    snprintf(expected, sizeof expected, "rank %d did not come within %g s", victim, TIMEOUT_S);
+    CHECK(says(rank, expected));
+    rank_close(rank);
+}
+
+/* Once the others have ended, whom it must not die before. */
+static void kill_victim(const pid_t *pids) {
+    siginfo_t ended;
+    for (int r = 0; r < 4; r++)
+        if (r != victim) assert_int_equal(waitid(P_PID, (id_t)pids[r], &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(kill(pids[victim], SIGKILL), 0);
+}
+
+TEST(a_stopped_rank_is_named_at_the_deadline) {
+    for (victim = 2; victim < 4; victim++)
+        run(&two_and_two, stopped_body, kill_victim, 0xf & ~(1u << victim), 128 + SIGKILL);
+}
+
+static void leaves_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    float x = 1;
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank < 2) CHECK(reduce_until_failure(rank) == LS_ERR_PEER);
+    if (rank->rank < 2) CHECK(says(rank, "left the group without taking part") && says(rank, "ranks 2, 3"));
+    rank_close(rank);
+}
+
+TEST(a_host_that_leaves_is_named) { run(&two_and_two, leaves_body, NULL, UINT64_MAX, 0); }
+
+/* --- a group that is broken ------------------------------------------------------------------------------------------------ */
+
+static void aborts_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    float x = 0;
+    if (rank->rank == 3) CHECK(ls_comm_abort(rank->comm, "it has seen enough"));
+    if (rank->rank != 3) {
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_ERR_PEER);
+        CHECK(says(rank, "rank 3 has given up: it has seen enough"));
+    }
+    rank_close(rank);
+}
+
+TEST(all_hosts_hear_why_a_rank_gives_up) { run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
+
+static void out_of_step_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    float x[2] = {0};
+    ls_status status = rank->rank == 2 ? ls_comm_broadcast(rank->comm, rank->stream, x, 2, LS_FP32, 0)
+                                       : ls_comm_all_reduce(rank->comm, rank->stream, x, 2, LS_FP32, LS_REDUCE_SUM);
+    CHECK(status == LS_ERR_INVALID);
+    CHECK(says(rank, "out of step: rank 2 runs broadcast of 2 fp32 elements from rank 0") &&
+          says(rank, "rank 0 runs all_reduce (sum) of 2 fp32 elements"));
+    rank_close(rank);
+}
+
+TEST(ranks_out_of_step_are_named_by_both_hosts) { run(&two_and_two, out_of_step_body, NULL, UINT64_MAX, 0); }
+
+/* What needs a carrier is refused on all hosts. */
+static void large_body(struct rank *rank) {
+    static float x[2000];
+    open_rank(rank, LONG_TIMEOUT_S);
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 2000, LS_FP32, LS_REDUCE_SUM) == LS_ERR_UNSUPPORTED);
+    CHECK(says(rank, "all_reduce (sum) of 2000 fp32 elements (operation 1, 8000 bytes): between hosts") &&
+          says(rank, "--backend mpi"));
+    rank_close(rank);
+}
+
+TEST(large_operations_on_host_memory_need_a_carrier) { run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
+
+LEFTOVERS_MAIN

@@ -5,7 +5,7 @@
 #        tests/hosts/hosts.sh BUILD fast     those of CI
 #        tests/hosts/hosts.sh BUILD CASE...
 # Everything is in namespaces that end with this script, even if it is killed, so two runs do not meet.
-# BUILD/hosts gets failures.txt, and a folder of each case that failed. Exit status: 0 none failed, 1 some, 2 wrong usage.
+# BUILD/hosts gets failures.txt, and a folder of each case that failed (HOSTS_KEEP=1: of each). Exit status: 0 none failed, 1 some, 2 wrong usage.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 usage='usage: tests/hosts/hosts.sh BUILD [fast | CASE...]'
@@ -67,7 +67,7 @@ one_case() { # name, hosts, function, arguments...
     [ $failed_cases -eq 0 ] || result=FAILED
     [ -z "$left_out" ] || { result="NOT run: $left_out" not_run=$((not_run + 1)); }
     printf '%-22s %3d s  %s\n' "$case" $(($(date +%s) - began)) "$result"
-    [ $failed_cases -gt 0 ] || rm -rf "$work"
+    [ $failed_cases -gt 0 ] || [ -n "${HOSTS_KEEP:-}" ] || rm -rf "$work"
 }
 
 all=0 failures=0 not_run=0

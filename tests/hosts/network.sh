@@ -53,10 +53,16 @@ make_host() {
             ip link set eth0 up && ip address add 10.78.0.$(($1 + 1))/24 dev eth1 && ip link set eth1 up"
 }
 
+processes_of() { # network namespace
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/net")" != "$1" ] || echo "${process#/proc/}"
+    done
+}
+
 die() { # host: all its processes at once, and then its network
     { read -r init && read -r keeper; } <"$LS_HOSTS/host$1"
     # shellcheck disable=SC2046 # a list
-    kill -KILL "$keeper" "$init" $(cat "/proc/$init/task/$init/children")
+    kill -KILL "$keeper" $(processes_of "$(readlink "/proc/$init/ns/net")") 2>/dev/null
     wait "$keeper" 2>/dev/null
     rm "$LS_HOSTS/host$1"
     for link in port spare; do ip link del "$link$1" 2>/dev/null; done # if they have not gone with the host

@@ -23,11 +23,15 @@ no_token() {
     expect_refusals '1 2' LS_JOB_TOKEN
 }
 
-# Debian writes 127.0.1.1 for the host's own name.
+# Debian writes 127.0.1.1 for the host's own name. With LS_SOCKET_IFNAME it does not matter.
 own_name_on_loopback() {
     sed 's/.* host0$/127.0.1.1 host0/' "$LS_HOSTS/names" >"$work/names"
     enter 0 mount --bind "$work/names" /etc/hosts
+    try 5
+    expect_refusals '1 2 3' 'LS_SOCKET_IFNAME.*10.77.0.1'
+    settings=LS_SOCKET_IFNAME=eth0
     same_bits by_hand 1
+    settings=''
 }
 
 unknown_interface() {

@@ -51,7 +51,7 @@ slowed() { # rate, steps
 }
 
 # GPUs and NCCL of tests/cuda_on_cpu, whose ranks find each other by their process ids: so hosts share these.
-same_bits_on_gpus() { # ranks on each host, options of ddp_train
+on_gpus() { # function and its arguments
     fakes=$build/tests/cuda_on_cpu
     [ -r "$fakes/ls_nccl.so" ] || { left_out='tests/cuda_on_cpu is not built'; return; }
     remove_hosts
@@ -60,7 +60,7 @@ same_bits_on_gpus() { # ranks on each host, options of ddp_train
     own_pids='' cpus=$exact
     exact=$(echo "$exact" | sed 's/ --device-kind=cpu//; s/ --allreduce=naive//')
     export LS_PLUGINS="$fakes" CUDA_ON_CPU_DEVICES=4
-    same_bits by_hand "$@"
+    "$@"
     exact=$cpus
     unset LS_PLUGINS CUDA_ON_CPU_DEVICES
 }

@@ -61,6 +61,18 @@ TEST(measured_times_are_of_neighbours) {
     planned_expect_us(ls_cost_collective_us(view, LS_COLLECTIVE_ALL_REDUCE, 2, 3e6), 1 + 4 + 18 + 3e6 / 1e3);
     ls_node_close(view);
     ls_node_close(node);
+    assert_int_equal(node_parse_replaced(&node, "\"hop_us\": 2",
+                                         "\"hop_us\": 2, \"network_hop_us\": 9, \"network_GBps\": 3, "
+                                         "\"network_all_reduce_us\": [[2, 1000, 7], [4, 1000, 50], [4, 4000, 90]]"),
+                     LS_OK);
+    planned_expect_us(seen_us(node, 4, 1, 2), 90 * 16e6 / 4000); /* beyond the node, whose table has none of 4 */
+    planned_expect_us(seen_us(node, 2, 1, 1), 9.5 * 16e6 / 4096);
+    assert_int_equal(ls_node_view(&view, node, 4, 3, 4), LS_OK);
+    planned_expect_us(ls_cost_collective_us(view, LS_COLLECTIVE_ALL_REDUCE, 4, 3e6), 1 + 12 + 54 + 1.5 * 3e6 / 1e3);
+    ls_node_close(view);
+    assert_int_equal(ls_node_keep(node, 1), LS_OK);
+    planned_expect_us(seen_us(node, 2, 1, 2), 7 * 16e6 / 1000);
+    ls_node_close(node);
 }
 
 TEST(groups_that_lie_differently_are_refused) {

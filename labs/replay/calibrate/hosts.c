@@ -1,7 +1,8 @@
 /* hosts — the network between the hosts of a job (--hosts): how long all-reduces of all its ranks take.
- *   idea  : replay's ring over M hosts takes base + 2 (W - 1) hop + 2 (M - 1) network_hop + 2 (W - 1) / W S / network
- *           (cost.h). base and hop are the node file's; a straight line through the smallest and the largest message
- *           gives the other two. The smallest is longer than what ranks exchange in one round
+ *   idea  : the times are a table, for jobs that lie as this one. For others, replay's ring over M hosts takes base +
+ *           2 (W - 1) hop + 2 (M - 1) network_hop + 2 (W - 1) / W S / network (cost.h). base and hop are the node
+ *           file's; a straight line through the message of 64 KiB, which is longer than what ranks exchange in one round,
+ *           and the largest gives the other two
  *   order : size after size, each four times the last, until a run takes LONGEST_US; ranks learn from rank 0 how many
  *           runs there are, and whether there is a next size
  *   time  : rank 0's clock, from the end of a barrier to its own result: hosts have clocks of their own. A barrier's end
@@ -22,9 +23,9 @@
 #include "labs/replay/calibrate/calibrate.h"
 
 #define LONGEST_US 1e6
-#define ALL_RUNS_US 1.5e6 /* of a size, if those are not less than LEAST_RUNS */
+#define ALL_RUNS_US 4e6 /* of a size, if those are not less than LEAST_RUNS */
 
-enum { SMALLEST_BYTES = 64 << 10, SIZES = 6, LEAST_RUNS = 5, MOST_RUNS = 51, QUICK_RUNS = 3, WARM_UP = 2 };
+enum { SMALLEST_BYTES = 1 << 10, SIZES = 9, LINE_FROM = 3, LEAST_RUNS = 11, MOST_RUNS = 51, QUICK_RUNS = 3, WARM_UP = 2 };
 
 struct hosts {
     const calibrate_settings *settings;
@@ -94,10 +95,11 @@ static ls_status time_sizes(struct hosts *h) {
 /* --- the network -------------------------------------------------------------------------------------------------- */
 
 ls_status calibrate_network(struct ls_node_collectives *network, const calibrate_row *rows, int count, int hosts) {
+    if (count < 2) return ls_fail(LS_ERR_INVALID, "all-reduces of 256 KiB take too long to measure a rate");
     const calibrate_row *first = &rows[0], *last = &rows[count - 1];
     double us_per_byte = (last->written_us - first->written_us) / (double)(last->bytes - first->bytes);
     double turns = 2.0 * (first->ranks - 1);
-    if (count < 2 || !(us_per_byte > 0))
+    if (!(us_per_byte > 0))
         return ls_fail(LS_ERR_INVALID, "no rate follows from all-reduces that take no longer with more bytes");
     network->network_GBps = calibrate_rate(turns / first->ranks, us_per_byte);
     double latency_us = first->written_us - us_per_byte * (double)first->bytes;
@@ -140,20 +142,31 @@ static void put(cJSON *object, const char *name, cJSON *value) {
     cJSON_AddItemToObject(object, name, value);
 }
 
+static cJSON *table_of(const struct hosts *h) {
+    cJSON *table = cJSON_CreateArray();
+    for (const calibrate_row *r = h->rows; r < h->rows + h->row_count; r++) {
+        const double row[3] = {r->ranks, (double)r->bytes, calibrate_digits(r->written_us)};
+        cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
+    }
+    return table;
+}
+
 static void put_figures(cJSON *root, const struct hosts *h, const struct ls_node_collectives *network,
                         const char *date) {
     cJSON *collectives = cJSON_GetObjectItemCaseSensitive(root, "collectives");
     cJSON *sources = cJSON_GetObjectItemCaseSensitive(root, "sources");
     char text[400];
     snprintf(text, sizeof text,
-             "measured %s between %d hosts, all-reduces of %d ranks by %s, medians of %d runs or more: a line through "
-             "the smallest and the largest",
+             "measured %s between %d hosts, all-reduces of %d ranks by %s, medians of %d runs or more; the line goes "
+             "through 64 KiB and the largest",
              date, h->hosts.count, h->self.world_size, ls_comm_backend(h->groups.job),
              h->rows[h->row_count - 1].us.runs);
     put(collectives, "network_hop_us", cJSON_CreateNumber(calibrate_digits(network->network_hop_us)));
     put(collectives, "network_GBps", cJSON_CreateNumber(calibrate_digits(network->network_GBps)));
+    put(collectives, "network_all_reduce_us", table_of(h));
     put(sources, "collectives.network_hop_us", cJSON_CreateString(text));
     put(sources, "collectives.network_GBps", cJSON_CreateString(text));
+    put(sources, "collectives.network_all_reduce_us", cJSON_CreateString(text));
 }
 
 static ls_status write_network(const struct hosts *h, const struct ls_node_collectives *network, const char *date) {
@@ -227,7 +240,7 @@ ls_status calibrate_hosts(const calibrate_settings *settings, const bench_machin
     if (status == LS_OK) status = join(&h);
     if (status == LS_OK) status = time_sizes(&h);
     if (status == LS_OK && h.self.rank == 0) {
-        status = calibrate_network(&network, h.rows, h.row_count, h.hosts.count);
+        status = calibrate_network(&network, h.rows + LINE_FROM, h.row_count - LINE_FROM, h.hosts.count);
         if (status == LS_OK) status = print(&h, &network);
         if (status == LS_OK) status = write_network(&h, &network, machine->date);
     }

@@ -63,7 +63,7 @@ void ls_node_close(ls_node *node) {
     if (!node) return;
     ls_json_close(node->json);
     free(node->name);
-    for (int i = 0; i < LS_NODE_OPERATIONS; i++) free(node->tables[i]);
+    for (int i = 0; i < LS_NODE_TABLES; i++) free(node->tables[i]);
     free(node->routes);
     free(node->link_names);
     free(node);

@@ -83,8 +83,15 @@ struct ls_node_table {
     int count;
 };
 
-/* The collective operations that a node may have tables of. */
-enum ls_node_operation { LS_NODE_ALL_REDUCE, LS_NODE_ALL_GATHER, LS_NODE_REDUCE_SCATTER, LS_NODE_OPERATIONS };
+/* The tables that a node may have: collective operations within it, and all-reduces of ranks on several such nodes. */
+enum ls_node_operation {
+    LS_NODE_ALL_REDUCE,
+    LS_NODE_ALL_GATHER,
+    LS_NODE_REDUCE_SCATTER,
+    LS_NODE_OPERATIONS,
+    LS_NODE_BETWEEN = LS_NODE_OPERATIONS,
+    LS_NODE_TABLES
+};
 
 /* How long collective operations take, without the wait for the last rank. */
 struct ls_node_collectives {
@@ -100,7 +107,7 @@ struct ls_node_collectives {
     double network_switch_GBps;
     /* Measured; of all-gather and reduce-scatter by the bytes of all parts. A table is used instead of the formula where
      * it has the number of ranks (cost.h) */
-    struct ls_node_table tables[LS_NODE_OPERATIONS];
+    struct ls_node_table tables[LS_NODE_TABLES];
     /* how many times as long kernels take while their device takes part in a collective; 1: no difference */
     double slow_down;
 };
@@ -119,8 +126,8 @@ ls_status ls_node_keep(ls_node *node, int devices);
 
 /* The node as a group of `ranks` sees it whose members lie `stride` devices apart, in a job of `nodes` such nodes. It has
  * devices / stride devices. As many groups as there are devices between two members use the network at the same time,
- * so each gets that part of network_GBps, or of what the switch leaves each node: network_switch_GBps / nodes. Measured
- * tables are left out where the group goes beyond a node and is not of neighbours. For costs of collectives only (it has neither routes nor
+ * so each gets that part of network_GBps, or of what the switch leaves each node: network_switch_GBps / nodes. Beyond a
+ * node, neighbours have the table LS_NODE_BETWEEN for their all-reduces, if it has their number, and others no table. For costs of collectives only (it has neither routes nor
  * a name); close it before `node`. LS_ERR_INVALID: stride and devices do not divide each other, and the group goes
  * beyond a node. */
 ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride, int nodes);

@@ -19,7 +19,7 @@ struct ls_node {
     struct ls_node_device device;
     struct ls_node_host host;
     struct ls_node_collectives collectives;
-    struct ls_node_measured *tables[LS_NODE_OPERATIONS]; /* what collectives.tables show */
+    struct ls_node_measured *tables[LS_NODE_TABLES]; /* what collectives.tables show */
     struct ls_node_link links[LS_NODE_MAX_LINKS];
     char vertices[LS_NODE_MAX_VERTICES][LS_NODE_VERTEX_CAPACITY];
     int routed;              /* devices that have routes: those of all nodes (ls_node_repeat) */

@@ -44,6 +44,12 @@ ls_status ls_node_keep(ls_node *node, int devices) {
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
 
+static bool has_ranks(const struct ls_node_table *table, int ranks) {
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i].ranks == ranks) return true;
+    return false;
+}
+
 ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride, int nodes) {
     int devices = node->device_count, own = stride < devices ? devices / stride : 1;
     bool beyond = ranks > own, aligned = stride < devices ? devices % stride == 0 : stride % devices == 0;
@@ -64,6 +70,8 @@ ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride
     seen->network_GBps =
         fmin(seen->network_GBps, seen->network_switch_GBps / nodes) / (stride < devices ? stride : devices);
     if (beyond && stride > 1) memset(seen->tables, 0, sizeof seen->tables);
+    if (beyond && has_ranks(&seen->tables[LS_NODE_BETWEEN], ranks))
+        seen->tables[LS_NODE_ALL_REDUCE] = seen->tables[LS_NODE_BETWEEN];
     *out = view;
     return LS_OK;
 }

@@ -82,8 +82,9 @@ static void close_scene(struct record_scene *s, ls_parallel *parallel) {
 
 /* Neighbours share layers. */
 static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
-    const int sizes[LS_MESH_AXES] = {
-        [LS_MESH_TENSOR] = s->options->tensor, [LS_MESH_DATA] = ls_plan_replicas(s->options), [LS_MESH_PIPELINE] = 1};
+    const int sizes[LS_MESH_AXES] = {[LS_MESH_TENSOR] = s->options->tensor,
+                                     [LS_MESH_DATA] = job->world_size / s->options->tensor,
+                                     [LS_MESH_PIPELINE] = 1};
     ls_status status = ls_mesh_create_meta(&s->mesh, sizes, job, s->devices[0]);
     s->comm = s->mesh.axis[LS_MESH_DATA];
     return status;
@@ -96,9 +97,8 @@ static ls_status join_ranks(struct record_scene *s) {
         return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
     if (s->options->top_k > 0 && ranks > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_INVALID, "lists of at most %d ranks are added up, not of %d", LS_COMM_MAX_RANKS, ranks);
-    ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
-                             .timeout_s = TIMEOUT_S,
-                             .group = "all devices"};
+    int room = LS_COMM_MAX_RANKS / s->options->tensor * s->options->tensor; /* in whole replicas */
+    ls_comm_options group = {.world_size = ranks < room ? ranks : room, .timeout_s = TIMEOUT_S, .group = "all devices"};
     ls_status status =
         s->options->tensor > 1 ? join_grid(s, &group) : ls_comm_create_meta(&s->comm, &group, s->devices[0]);
     group.group = "beside";

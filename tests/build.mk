@@ -11,6 +11,9 @@ TEST_SRC   := $(foreach test,$(TESTS),$(or $(filter %/$(subst %,\%,$(test)).c,$(
     $(error TESTS is '$(test)'; it takes names of tests/*/test_*.c$(if $(filter-out *,$(ROOMS)), in $(ROOMS)), such as $(notdir $(call programs_of,$(wordlist 1,2,$(TEST_SRC)))))))
 endif
 TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c %/test_course_report_parts.c),$(TEST_SRC))
+# Those that take long are built and begin first, so that none of them is left alone at the end.
+LONG_SRC   := $(foreach test,$(file <tests/long_first),$(filter %/$(test).c,$(TEST_SRC)))
+TEST_SRC   := $(LONG_SRC) $(filter-out $(LONG_SRC),$(TEST_SRC))
 override TESTS := $(call programs_of,$(TEST_SRC))
 TEST_BASE  := $(BUILD)/obj/tests/base.o
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run

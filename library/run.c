@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/results.h"
 #include "common/base/version.h"
+#include "common/nn/network_text.h"
 #include "common/report/report.h"
 #include "ddp_procs/ddp_run.h"
 
@@ -97,7 +98,6 @@ int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
     ls_run *run = *out = calloc(1, sizeof *run);
     if (!run) return ls_status_exit_code(LS_ERR_NO_MEMORY);
     run->mode = mode;
-    run->network_fd = -1;
     run->embedding.weights_fd = -1;
     int entered = ls_run_enter(run);
     if (entered != 0) return entered;
@@ -111,7 +111,7 @@ int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
 void ls_run_destroy(ls_run *run) {
     if (!run) return;
     ls_safetensors_close(run->weights);
-    if (run->network_fd >= 0) close(run->network_fd);
+    free(run->network);
     for (int i = 0; run->arguments && run->arguments[i]; i++) free(run->arguments[i]);
     free(run->arguments);
     free(run);
@@ -157,14 +157,10 @@ int ls_run_set_samples(ls_run *run, const ls_samples *train, const ls_samples *t
 int ls_run_set_network(ls_run *run, const char *text) {
     int entered = ls_run_enter(run);
     if (entered != 0) return entered;
-    ls_status status = LS_OK;
-    size_t length = strlen(text);
-    if (run->network_fd >= 0) close(run->network_fd);
-    run->network_fd = memfd_create("network", MFD_CLOEXEC);
-    if (run->network_fd < 0 || write(run->network_fd, text, length) != (ssize_t)length)
-        status = ls_fail(LS_ERR_SYSTEM, "no memory for the network's text");
-    snprintf(run->network_path, sizeof run->network_path, "/proc/self/fd/%d", run->network_fd);
-    if (status == LS_OK) ls_run_options(run)->model = run->network_path;
+    free(run->network);
+    run->network = strdup(text);
+    ls_status status = run->network ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the network's text");
+    ls_run_options(run)->model = LS_NETWORK_IN_MEMORY;
     return ls_run_leave(run, status);
 }
 
@@ -214,7 +210,9 @@ static ls_status train(ls_run *run, ls_train_result *result) {
     if (run->embedding.weights_fd < 0) return ls_fail(LS_ERR_SYSTEM, "no memory for the trained weights");
     options->embedding = &run->embedding;
     options->quiet = true; /* no progress bar */
+    ls_network_set_memory(run->network);
     ls_status status = train_in_mode(run, result);
+    ls_network_set_memory(NULL);
     if (status == LS_OK) status = read_weights(run);
     close(run->embedding.weights_fd);
     run->embedding.weights_fd = -1;

@@ -21,8 +21,7 @@ struct ls_run {
     void *step_context;
     void (*on_message)(void *context, const char *line);
     void *message_context;
-    int network_fd; /* the text of ls_run_set_network; -1: none */
-    char network_path[32];
+    char *network; /* of ls_run_set_network; NULL: none */
     char error[1024];
     ls_safetensors *weights; /* of the last training; NULL: none */
 };

@@ -49,7 +49,7 @@ static int be_rank(void *context) {
 static int be_launcher(struct shared *shared, pid_t parent) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) return 1;
-    const int handed_down[] = {shared->lines_fd, shared->run->embedding.weights_fd, shared->run->network_fd};
+    const int handed_down[] = {shared->lines_fd, shared->run->embedding.weights_fd};
     for (size_t i = 0; i < sizeof handed_down / sizeof *handed_down; i++)
         if (handed_down[i] >= 0) (void)fcntl(handed_down[i], F_SETFD, 0);
     ls_log_redirect(send_line, shared);

@@ -112,9 +112,15 @@ bool ls_network_file(const char *description, char *path, size_t capacity) {
     return true;
 }
 
+static const char *in_memory; /* ls_network_set_memory */
+
+void ls_network_set_memory(const char *text) { in_memory = text; }
+
 static ls_status read_file(struct ls_text *t, const char *path) {
     char *text;
     size_t nbytes;
+    if (in_memory && strcmp(path, LS_NETWORK_IN_MEMORY) == 0)
+        return ls_text_parse(t, path, LS_ERR_FORMAT, in_memory, strlen(in_memory));
     ls_status status = ls_file_read(path, MOST_FILE_NBYTES, &text, &nbytes);
     if (status == LS_OK) status = ls_text_parse(t, path, LS_ERR_FORMAT, text, nbytes);
     free(text);

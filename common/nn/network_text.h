@@ -36,6 +36,11 @@ ls_status ls_network_is_open(const char *description, bool *open);
 ls_status ls_network_complete(const char *description, struct ls_shape input, size_t classes, char *text,
                               size_t capacity);
 
+/* From now on the file LS_NETWORK_IN_MEMORY is this text, which is borrowed; NULL: it is a file like others. For a program that
+ * trains one network at a time. */
+#define LS_NETWORK_IN_MEMORY "memory.net"
+void ls_network_set_memory(const char *text);
+
 typedef enum ls_network_form { LS_NETWORK_AS_TEXT, LS_NETWORK_AS_PYTORCH } ls_network_form;
 
 /* Prints the network: as a text, which can be read again, with shapes and numbers of parameters; or as a Python program that

@@ -118,6 +118,25 @@ TEST(target_vectors_are_trained_on) {
     ls_run_destroy(run);
 }
 
+TEST(a_network_is_a_text) {
+    static const char text[] = "linear 8\nrelu\nlinear 3\n", wrong[] = "linear 8\nsoftmix\n";
+    ls_samples samples = make_samples(true);
+    ls_run_result as_text, built_in;
+    ls_run *run;
+    assert_int_equal(ls_run_create(&run, LS_MODE_DP, dp_options), 0);
+    assert_int_equal(ls_run_set_samples(run, &samples, &samples), 0);
+    assert_int_equal(ls_run_set_network(run, text), 0);
+    int status = ls_run_train(run, &as_text);
+    assert_string_equal(ls_run_error(run), "");
+    assert_int_equal(status, 0);
+    ls_run_destroy(train(LS_MODE_DP, dp_options, &built_in, NULL));
+    assert_int_equal(as_text.weights_hash, built_in.weights_hash); /* mlp:4,8,3 */
+    assert_int_equal(ls_run_set_network(run, wrong), 0);
+    assert_int_equal(ls_run_train(run, NULL), 1);
+    assert_non_null(strstr(ls_run_error(run), "softmix"));
+    ls_run_destroy(run);
+}
+
 /* The call's status, and that its error holds the text; frees the run. */
 static void expect_error(ls_run *run, int status, int expected, const char *text) {
     if (!strstr(ls_run_error(run), text)) fail_msg("expected \"%s\" in \"%s\"", text, ls_run_error(run));

@@ -313,7 +313,8 @@ TEST_IN(scratch, test_clearing_removes_the_files_of_a_trace_alone) {
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
     small_trace_write("run", true);
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_OK);
-    static const char *const others[] = {"run/rank_007.pt.trace.json", "run/rank_x.json", "run/rank_1.pt.trace.json.old", "run/my.json"};
+    static const char *const others[] = {"run/rank_007.pt.trace.json", "run/rank_x.json",
+                                         "run/rank_1.pt.trace.json.old", "run/my.json"};
     for (int i = 0; i < 4; i++) scratch_write(others[i], "mine", 4);
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK);
     assert_int_equal(access(scratch_path("run/merged.json"), F_OK), 0);

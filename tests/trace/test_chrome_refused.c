@@ -209,7 +209,8 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
 
 TEST_IN(scratch, test_a_cycle_is_refused_where_it_lies) {
     small_trace_write("run", true);
-    damage_file("run/rank_1.pt.trace.json", "\"id\": 2, \"kind\": \"copy\"", "\"id\": 2, \"kind\": \"copy\", \"after\": [1]");
+    damage_file("run/rank_1.pt.trace.json", "\"id\": 2, \"kind\": \"copy\"",
+                "\"id\": 2, \"kind\": \"copy\", \"after\": [1]");
     expect_folder_refused(LS_ERR_INVALID, "which waits for it", "rank_1.pt.trace.json:19:");
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_ERR_INVALID);
     scratch_expect_error("which waits for it", NULL);

@@ -174,6 +174,22 @@ TEST_IN(scratch, what_is_usual_depends_on_the_files) {
     close_folder();
 }
 
+/* One pair of numbers for the pixels of flattened images, as for images of one channel. */
+TEST_IN(scratch, bytes_without_channels_share_their_numbers) {
+    static const char *const shapes[] = {"(2, 2)", "(2, 1, 2)"};
+    char text[200];
+    folders_write_npy("targets.npy", "|u1", "(2,)", "\1\0", 2);
+    for (int i = 0; i < 2; i++) {
+        int normalize = -1;
+        folders_write_npy("inputs.npy", "|u1", shapes[i], (const uint8_t[]){0, 255, 255, 0}, 4);
+        assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_folder(), &normalize), LS_OK);
+        assert_int_equal(normalize, LS_NORMALIZE_AUTO);
+        ls_dataset_describe_normalization(train, text, sizeof text);
+        assert_string_equal(text, "auto (mean 0.5, deviation 0.5)");
+        close_folder();
+    }
+}
+
 TEST_IN(scratch, a_constant_channel_stays_finite) {
     float input[3];
     folders_write_npy("inputs.npy", "<f4", "(2, 3)", (const float[]){1, 7, 3, 4, 7, 9}, 24);

@@ -167,7 +167,8 @@ TEST_IN(scratch, headers_that_are_refused) {
     } rows[] = {
         {1, 'n', "inputs.npy is no .npy file"},      {6, 3, "inputs.npy is of .npy version 3.0; expected 1.0 or 2.0"},
         {6, 0, "inputs.npy is of .npy version 0.0"}, {9, 0x11, "it announces a header of 4470 bytes"},
-        {8, 0x20, "its header is not {'descr'"},     {20, 0, "its header is not {'descr'"}};
+        {8, 0x20, "its header is not {'descr'"},     {126, 0, "its header is not {'descr'"},
+        {20, 0, "its header is not {'descr'"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t nbytes;
         write_good();

@@ -146,11 +146,12 @@ static ls_status spawn_ranks(ddp_settings *s, char **argv) {
 }
 
 /* Once, where a launcher has started several ranks. */
-static ls_status show_schedule(const ddp_settings *s) {
+static ls_status show(ddp_settings *s) {
     ddp_rank self;
     ddp_schedule schedule = ddp_schedule_of(s);
     ls_status status = ddp_rank_discover(&self);
-    return status == LS_OK && self.rank == 0 ? ddp_schedule_show(&schedule, stdout) : status;
+    if (status != LS_OK || self.rank != 0) return status;
+    return s->show_schedule ? ddp_schedule_show(&schedule, stdout) : ls_train_show_model(&s->train);
 }
 
 int main(int argc, char **argv) {
@@ -159,7 +160,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = ddp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
-    if (settings.show_schedule) return ls_status_exit_code(ls_results_written(show_schedule(&settings)));
+    bool shows = settings.show_schedule || settings.train.show_model || settings.train.show_pytorch;
+    if (shows) return ls_status_exit_code(ls_results_written(show(&settings)));
     /* waits for this process's own streams outlast those for other ranks, which say whom they wait for */
     ls_set_wait_timeout_s(2 * settings.train.timeout_s);
     status = ls_virtual_time_begin(&settings.train);

@@ -158,6 +158,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    if (settings.train.show_model || settings.train.show_pytorch)
+        return ls_status_exit_code(ls_results_written(ls_train_show_model(&settings.train)));
     ls_log_init(argv[0], -1, settings.train.quiet);
     ls_log_verbose(settings.train.verbose);
     /* waits for a device outlast those for NCCL's operations, which say what they wait for */

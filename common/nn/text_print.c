@@ -26,9 +26,11 @@ static const char *name_of(const struct ls_text *t, int line) {
 static void write_words(const struct ls_text *t, int i, char *text, size_t capacity) {
     const struct ls_text_line *line = &t->lines[i];
     char options[96] = "", from[48] = "", name[48] = "";
+    char stride[24] = "", padding[24] = "";
+    if (line->stride > 1) snprintf(stride, sizeof stride, " stride %d", line->stride);
+    if (line->padding > 0) snprintf(padding, sizeof padding, " padding %d", line->padding);
     if (line->word == LS_WORD_CONV)
-        snprintf(options, sizeof options, " %d kernel %d stride %d padding %d", line->units, line->kernel, line->stride,
-                 line->padding);
+        snprintf(options, sizeof options, " %d kernel %d%s%s", line->units, line->kernel, stride, padding);
     if (line->word == LS_WORD_LINEAR) snprintf(options, sizeof options, " %d", line->units);
     if (line->word == LS_WORD_MAXPOOL) snprintf(options, sizeof options, " %d", line->kernel);
     if (line->word == LS_WORD_AVGPOOL) snprintf(options, sizeof options, " global");
@@ -51,7 +53,7 @@ static void print_text(FILE *out, const struct ls_text *t, const ls_network *net
         const struct ls_text_line *line = &t->lines[i];
         size_t parameters = line->is_taken_along ? 0 : parameters_of(&network->layers[line->layer]);
         write_words(t, i, words, sizeof words);
-        fprintf(out, "%-63s # %s", words, ls_text_shape(line->value, shape));
+        fprintf(out, "%-71s # %s", words, ls_text_shape(line->value, shape));
         if (parameters > 0) fprintf(out, ", %zu parameters", parameters);
         fprintf(out, "\n");
     }

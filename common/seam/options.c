@@ -47,7 +47,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 24, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 25 };
+enum { RUN_ROWS = 26, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 25 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -62,7 +62,11 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME", .kept = "model",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, branched (mlp and a "
                  "head that the loss does not use: what DDP's --find-unused is for), gpt, or gpt:LAYERS,HEADS,CHANNELS,CONTEXT (4,4,128,64; with "
-                 "\",scores\" behind it attention keeps its scores in memory)"},
+                 "\",scores\" behind it attention keeps its scores in memory); or FILE.net, a network of your own (docs/networks.md)"},
+        {.kind = LS_OPTION_FLAG, .name = "show-model", .to.flag = &o->show_model, .agreement = LS_MAY_DIFFER,
+         .help = "print the model as a text that --model reads, with shapes and numbers of parameters, and end"},
+        {.kind = LS_OPTION_FLAG, .name = "show-pytorch", .to.flag = &o->show_pytorch, .agreement = LS_MAY_DIFFER,
+         .help = "print the model as a Python program for PyTorch, with the same names and initial weights, and end"},
         {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|fashion-mnist|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
          .agreement = LS_MAY_DIFFER, .kept = "data",
          .help = "a folder: MNIST's files, CIFAR's, or inputs.npy and targets.npy (docs/data.md); Debian's Fashion-MNIST; random samples of the "

@@ -14,17 +14,20 @@
 
 typedef enum ls_train_offload { LS_TRAIN_OFFLOAD_NONE, LS_TRAIN_OFFLOAD_OPTIMIZER } ls_train_offload;
 
+#define LS_TRAIN_MODEL_NBYTES 1024 /* a path, and sizes */
+
 typedef struct ls_train_options {
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
     char
-        completed_model[LS_GPT_TEXT_NBYTES]; /* where `model` points once data has completed it (ls_train_open_first) */
+        completed_model[LS_TRAIN_MODEL_NBYTES]; /* where `model` points once data has completed it (ls_train_open_first) */
     ls_sample_spec
         sample;    /* of --data, once ls_train_open_first has opened it; channels 0: it follows from the model */
     int normalize; /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
     char normalization[200];  /* of the data that were opened, with its numbers; "": of none */
     ls_tensor_options tensor; /* of a rank that has a part of the model; filled in by its program */
+    bool show_model, show_pytorch; /* print it, and nothing else (ls_train_show_model) */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
     bool save_module_prefix;                /* names in save_weights begin with "module." */
@@ -74,7 +77,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 75
+#define LS_TRAIN_OPTION_ROWS 77
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
@@ -145,6 +148,9 @@ size_t ls_train_sample_tokens(const ls_model *model);
  * channels; a gpt's vocabulary is then 65 unless the model says another. LS_ERR_USAGE, with one line: a gpt and images, or a
  * vocabulary that is smaller than the data's. On failure both are NULL. */
 ls_status ls_train_open_first(ls_train_options *options, ls_dataset **train, ls_dataset **test);
+
+/* Prints the model, as --show-model and --show-pytorch say. Where its sizes are the data's, opens --data. */
+ls_status ls_train_show_model(ls_train_options *options);
 
 /* Behind the model: opens --data unless *train is what ls_train_open_first has opened (NULL: nothing), and checks that the
  * samples fit the model, naming both shapes, and that it has an output for each label. "random:SEED" has 60,000 training and

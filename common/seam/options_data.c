@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/data/text.h"
+#include "common/nn/network_text.h"
 #include "common/seam/options.h"
 
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000, RANDOM_VOCABULARY = 65 };
@@ -80,6 +81,31 @@ static ls_status open_text(ls_train_options *o, ls_dataset **train, ls_dataset *
     return status == LS_OK ? complete_model(o, &sizes, ls_dataset_spec(*train)->classes) : status;
 }
 
+/* --- a network that takes sizes from the data ---------------------------------------------------------------------- */
+
+static ls_status complete_sizes(ls_train_options *o) {
+    const ls_sample_spec *s = &o->sample;
+    bool open;
+    ls_status status = ls_network_is_open(o->model, &open);
+    if (status != LS_OK || !open || s->channels == 0) return status;
+    struct ls_shape input = {s->channels, s->height, s->width, s->rows};
+    status = ls_network_complete(o->model, input, s->classes > 0 ? (size_t)s->classes : s->target_count,
+                                 o->completed_model, sizeof o->completed_model);
+    if (status == LS_OK && strcmp(o->completed_model, o->model) != 0) o->model = o->completed_model;
+    return status;
+}
+
+ls_status ls_train_show_model(ls_train_options *o) {
+    ls_dataset *train = NULL, *test = NULL;
+    bool open;
+    ls_status status = ls_network_is_open(o->model, &open);
+    if (status == LS_OK && open) status = ls_train_open_first(o, &train, &test);
+    ls_dataset_close(train);
+    ls_dataset_close(test);
+    if (status != LS_OK) return status;
+    return ls_network_print(stdout, o->model, o->show_pytorch ? LS_NETWORK_AS_PYTORCH : LS_NETWORK_AS_TEXT);
+}
+
 /* --- images, before the model ------------------------------------------------------------------------------------- */
 
 static ls_status open_stream(const char *folder, bool evaluate, int *normalize, ls_dataset **train, ls_dataset **test) {
@@ -124,6 +150,7 @@ ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_datase
     else if (ls_train_data_folder(o))
         status = open_images(o, &o->normalize, train, test);
     if (status == LS_OK && *train) note_data(o, *train, *test);
+    if (status == LS_OK && !ls_gpt_is_named(o->model)) status = complete_sizes(o);
     return close_unless(status, train, test);
 }
 

@@ -116,7 +116,7 @@ static ls_status read_file(struct ls_text *t, const char *path) {
     char *text;
     size_t nbytes;
     ls_status status = ls_file_read(path, MOST_FILE_NBYTES, &text, &nbytes);
-    if (status == LS_OK) status = ls_text_parse(t, path, text, nbytes);
+    if (status == LS_OK) status = ls_text_parse(t, path, LS_ERR_FORMAT, text, nbytes);
     free(text);
     return status;
 }
@@ -124,13 +124,13 @@ static ls_status read_file(struct ls_text *t, const char *path) {
 static ls_status read_built_in(struct ls_text *t, const struct built_in *b, const char *description) {
     char *text = NULL;
     size_t nbytes = 0;
-    if (b->text) return ls_text_parse(t, b->name, b->text, strlen(b->text));
+    if (b->text) return ls_text_parse(t, b->name, LS_ERR_USAGE, b->text, strlen(b->text));
     FILE *out = open_memstream(&text, &nbytes);
     if (!out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
     const char *colon = strchr(description, ':');
     ls_status status = write_perceptron(out, description, colon ? colon + 1 : b->sizes, b->targets);
     fclose(out);
-    if (status == LS_OK) status = ls_text_parse(t, b->name, text, nbytes);
+    if (status == LS_OK) status = ls_text_parse(t, b->name, LS_ERR_USAGE, text, nbytes);
     free(text);
     return status;
 }

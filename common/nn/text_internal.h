@@ -45,6 +45,7 @@ struct ls_text_line {
 
 struct ls_text {
     char source[128]; /* in messages: the file, or the built-in model */
+    ls_status wrong;  /* what a fault in it is: LS_ERR_FORMAT of a file; LS_ERR_USAGE of a built-in model's sizes */
     struct ls_text_value input;
     bool takes_input; /* from the data */
     int classes;      /* of the data; 0: not known */
@@ -53,9 +54,9 @@ struct ls_text {
     int count;
 };
 
-/* Reads the text, of which nothing is kept. LS_ERR_FORMAT names source and line. Whatever it returns, ls_text_free frees what was
- * made. */
-ls_status ls_text_parse(struct ls_text *t, const char *source, const char *text, size_t nbytes);
+/* Reads the text, of which nothing is kept. A fault is `wrong`, reported with source and line. Whatever it returns, ls_text_free
+ * frees what was made. */
+ls_status ls_text_parse(struct ls_text *t, const char *source, ls_status wrong, const char *text, size_t nbytes);
 void ls_text_free(struct ls_text *t);
 
 /* "3x32x32" or "784" up to `end`, which may be NULL: the string's. false: it is neither, or too large. */
@@ -64,11 +65,11 @@ bool ls_text_parse_shape(const char *text, const char *end, struct ls_text_value
 #define LS_TEXT_SHAPE_NBYTES 40
 const char *ls_text_shape(struct ls_text_value value, char text[LS_TEXT_SHAPE_NBYTES]);
 
-/* Reports "source:line: " and the message. */
+/* Reports "source:line: " and the message; returns t->wrong. */
 ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Adds the lines' layers to a network that has none, and says in the lines what has become of them. LS_ERR_FORMAT if sizes do
+/* Adds the lines' layers to a network that has none, and says in the lines what has become of them. t->wrong if sizes do
  * not fit, LS_ERR_USAGE if a size is the data's and not known. */
 ls_status ls_text_build(struct ls_text *t, ls_network *network);
 

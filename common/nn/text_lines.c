@@ -20,7 +20,7 @@ ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, 
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    return ls_fail(LS_ERR_FORMAT, "%s:%d: %s", t->source, number, message);
+    return ls_fail(t->wrong, "%s:%d: %s", t->source, number, message);
 }
 
 /* --- numbers and shapes ---------------------------------------------------------------------------------------------- */
@@ -215,8 +215,8 @@ static ls_status parse_head(struct ls_text *t, int number, const struct words *w
 
 /* --- the text -------------------------------------------------------------------------------------------------------- */
 
-ls_status ls_text_parse(struct ls_text *t, const char *source, const char *text, size_t nbytes) {
-    *t = (struct ls_text){.takes_input = true, .loss = LS_LOSS_CROSS_ENTROPY};
+ls_status ls_text_parse(struct ls_text *t, const char *source, ls_status wrong, const char *text, size_t nbytes) {
+    *t = (struct ls_text){.wrong = wrong, .takes_input = true, .loss = LS_LOSS_CROSS_ENTROPY};
     snprintf(t->source, sizeof t->source, "%s", source);
     t->lines = calloc(MOST_LAYERS, sizeof *t->lines);
     if (!t->lines) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
@@ -232,7 +232,7 @@ ls_status ls_text_parse(struct ls_text *t, const char *source, const char *text,
         if (status == LS_OK && words.count > 0 && !is_head) status = parse_layer(t, number, &words);
         at = newline ? newline + 1 : end;
     }
-    if (status == LS_OK && t->count == 0) status = ls_fail(LS_ERR_FORMAT, "%s has no layers", t->source);
+    if (status == LS_OK && t->count == 0) status = ls_fail(wrong, "%s has no layers", t->source);
     return status;
 }
 

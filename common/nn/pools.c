@@ -9,8 +9,8 @@ static size_t planes_of(const ls_layer *layer, const struct ls_pass *pass) {
 }
 
 static struct ls_pool_shape pool_shape(const ls_layer *layer, const struct ls_pass *pass) {
-    return (struct ls_pool_shape){(int)planes_of(layer, pass), layer->in.height,
-                                  layer->in.width, layer->kernel, pass->dtype};
+    return (struct ls_pool_shape){(int)planes_of(layer, pass), layer->in.height, layer->in.width, layer->kernel,
+                                  pass->dtype};
 }
 
 static ls_status maxpool_plan(ls_layer *layer) {

@@ -110,9 +110,9 @@ static ls_status refer(const struct ls_text *t, const struct ls_text_line *line,
                        int *index) {
     if (!name) return ls_text_fail(t, line->number, "%s takes the name of an earlier layer", what);
     *index = find_name(t, name);
-    return *index != LS_TEXT_NOTHING ? LS_OK
-                                     : ls_text_fail(t, line->number, "%s %s: no layer before it is called %s", what,
-                                                    name, name);
+    return *index != LS_TEXT_NOTHING
+               ? LS_OK
+               : ls_text_fail(t, line->number, "%s %s: no layer before it is called %s", what, name, name);
 }
 
 static ls_status take_name(const struct ls_text *t, struct ls_text_line *line, const char *name) {
@@ -142,9 +142,9 @@ static ls_status parse_option(const struct ls_text *t, struct ls_text_line *line
     }
     return ls_text_fail(t, line->number, "%s does not take `%s`; it takes %sname NAME and from NAME",
                         ls_text_words[line->word], word,
-                        conv                            ? "kernel K, stride S, padding P, bias none, "
+                        conv                           ? "kernel K, stride S, padding P, bias none, "
                         : line->word == LS_WORD_LINEAR ? "bias none, "
-                                                        : "");
+                                                       : "");
 }
 
 /* The word behind the layer's. Returns whether it takes one: *takes. */
@@ -152,12 +152,10 @@ static ls_status parse_argument(const struct ls_text *t, struct ls_text_line *li
     *takes = true;
     switch (line->word) {
     case LS_WORD_CONV: return parse_number(t, line->number, "conv", word, 1, MOST_SIDE, &line->units);
-    case LS_WORD_MAXPOOL:
-        return parse_number(t, line->number, "maxpool", word, 2, LS_POOL_MAX_SIZE, &line->kernel);
+    case LS_WORD_MAXPOOL: return parse_number(t, line->number, "maxpool", word, 2, LS_POOL_MAX_SIZE, &line->kernel);
     case LS_WORD_LINEAR:
         line->takes_classes = word && strcmp(word, "classes") == 0;
-        return line->takes_classes ? LS_OK
-                                   : parse_number(t, line->number, "linear", word, 1, MOST_UNITS, &line->units);
+        return line->takes_classes ? LS_OK : parse_number(t, line->number, "linear", word, 1, MOST_UNITS, &line->units);
     case LS_WORD_AVGPOOL:
         return word && strcmp(word, "global") == 0 ? LS_OK : ls_text_fail(t, line->number, "avgpool takes `global`");
     case LS_WORD_ADD: return refer(t, line, "add", word, &line->adds);

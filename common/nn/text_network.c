@@ -100,8 +100,8 @@ static ls_status check_conv(const struct ls_text *t, const struct ls_text_line *
                             line->kernel, line->kernel, ls_text_shape((struct ls_text_value){in, false}, shape),
                             line->padding);
     uint64_t units = (uint64_t)line->units, area = (uint64_t)(line->kernel * line->kernel);
-    uint64_t pixels = (uint64_t)((height - line->kernel) / line->stride + 1) *
-                      (uint64_t)((width - line->kernel) / line->stride + 1);
+    uint64_t pixels =
+        (uint64_t)((height - line->kernel) / line->stride + 1) * (uint64_t)((width - line->kernel) / line->stride + 1);
     if (units * pixels > INT32_MAX || units * area > INT32_MAX / (uint64_t)in.channels)
         return ls_text_fail(t, line->number, "conv %d: more than 2^31 values of a sample, or weights", line->units);
     return LS_OK;
@@ -154,7 +154,8 @@ static ls_status add_layer(struct ls_text *t, ls_network *network, int i) {
                       .begins_block = line->begins_block,
                       .cut = line->cut};
     memcpy(layer.name, line->name, sizeof layer.name);
-    int other = line->adds == LS_TEXT_INPUT ? line->reads : line->adds; /* the network's input comes first, without a name */
+    int other =
+        line->adds == LS_TEXT_INPUT ? line->reads : line->adds; /* the network's input comes first, without a name */
     if (line->adds != LS_TEXT_NOTHING) layer.reads[1] = layer_name(t, network, other);
     if (line->adds != LS_TEXT_INPUT) layer.reads[0] = layer_name(t, network, line->reads);
     layer.reads_input = line->reads == LS_TEXT_INPUT;

@@ -69,9 +69,7 @@ static void print_module(FILE *out, const struct ls_text *t, int i) {
         fprintf(out, "nn.Conv2d(%d, %d, %d, stride=%d, padding=%d%s)", in.shape.channels, line->units, line->kernel,
                 line->stride, line->padding, line->no_bias ? ", bias=False" : "");
         break;
-    case LS_WORD_BATCHNORM:
-        fprintf(out, "nn.BatchNorm%s(%d)", in.is_flat ? "1d" : "2d", in.shape.channels);
-        break;
+    case LS_WORD_BATCHNORM: fprintf(out, "nn.BatchNorm%s(%d)", in.is_flat ? "1d" : "2d", in.shape.channels); break;
     case LS_WORD_RELU: fprintf(out, "nn.ReLU()"); break;
     case LS_WORD_MAXPOOL: fprintf(out, "nn.MaxPool2d(%d)", line->kernel); break;
     case LS_WORD_AVGPOOL: fprintf(out, "nn.AdaptiveAvgPool2d(1)"); break;

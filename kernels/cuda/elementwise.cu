@@ -262,8 +262,8 @@ ls_status ls_cuda_add(const ls_add_arguments *a, const ls_cuda_lane *lane) {
 }
 
 ls_status ls_cuda_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
-    return with_relu(
-        a, [&](auto body, bool aligned) { return fast_each(lane, "relu_forward", body, a->count, aligned); });
+    return with_relu(a,
+                     [&](auto body, bool aligned) { return fast_each(lane, "relu_forward", body, a->count, aligned); });
 }
 
 ls_status ls_cuda_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {

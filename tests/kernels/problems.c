@@ -149,9 +149,8 @@ void problem_relu_forward(struct problem *p, size_t n) {
 }
 
 void problem_relu_backward(struct problem *p, size_t n) {
-    p->op.arguments.relu_backward = (struct ls_relu_backward_arguments){p->dtype, problem_results(p, n, 1),
-                                                                        problem_values(p, n, 2),
-                                                                        problem_values(p, n, 3), n};
+    p->op.arguments.relu_backward = (struct ls_relu_backward_arguments){
+        p->dtype, problem_results(p, n, 1), problem_values(p, n, 2), problem_values(p, n, 3), n};
 }
 
 /* --- the list ---------------------------------------------------------------------------------------------------- */

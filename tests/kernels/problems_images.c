@@ -192,8 +192,8 @@ void problem_maxpool_backward(struct problem *p, size_t n) {
 
 void problem_avgpool_forward(struct problem *p, size_t n) {
     size_t plane = 1 + n % 71;
-    p->op.arguments.avgpool_forward = (struct ls_avgpool_forward_arguments){
-        p->dtype, problem_results(p, n, 1), problem_values(p, n * plane, 2), n, plane};
+    p->op.arguments.avgpool_forward = (struct ls_avgpool_forward_arguments){p->dtype, problem_results(p, n, 1),
+                                                                            problem_values(p, n * plane, 2), n, plane};
 }
 
 void problem_avgpool_backward(struct problem *p, size_t n) {

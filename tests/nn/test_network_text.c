@@ -46,12 +46,18 @@ static void expect_reads_itself(const char *description) {
 }
 
 TEST_IN(scratch, a_printed_network_is_a_text) {
-    static const char *const descriptions[] = {
-        "mlp", "wide:64,128,64", "deep", "branched", "convnet", "convnet:3x20x24,7", "examples/resnet18.net:3x32x32,10"};
+    static const char *const descriptions[] = {"mlp",
+                                               "wide:64,128,64",
+                                               "deep",
+                                               "branched",
+                                               "convnet",
+                                               "convnet:3x20x24,7",
+                                               "examples/resnet18.net:3x32x32,10"};
     for (size_t i = 0; i < COUNT_OF(descriptions); i++) expect_reads_itself(descriptions[i]);
-    expect_reads_itself(describe("input 2x6x6\nconv 2 kernel 3 padding 1\nadd input\nconv 3 kernel 2 stride 2 bias none "
-                                 "from input name a\navgpool global\nflatten\nlinear 4 bias none\n",
-                                 ""));
+    expect_reads_itself(
+        describe("input 2x6x6\nconv 2 kernel 3 padding 1\nadd input\nconv 3 kernel 2 stride 2 bias none "
+                 "from input name a\navgpool global\nflatten\nlinear 4 bias none\n",
+                 ""));
 }
 
 TEST_IN(scratch, shapes_and_parameters_are_printed) {
@@ -81,8 +87,9 @@ TEST_IN(scratch, blocks_begin_where_one_value_goes_on) {
     expect_blocks("branched", 1);
     expect_blocks("convnet", 3);
     expect_blocks("examples/resnet18.net:3x32x32,10", 10); /* the stem, 8 residual blocks, the last layer */
-    expect_blocks(describe("linear 4\nbatchnorm name x\nlinear 4\nadd x\nbatchnorm name y\nrelu\nlinear 4\nadd y\n", "6"),
-                  3); /* the first branch begins at a layer with weights, the second at its batch norm */
+    expect_blocks(
+        describe("linear 4\nbatchnorm name x\nlinear 4\nadd x\nbatchnorm name y\nrelu\nlinear 4\nadd y\n", "6"),
+        3); /* the first branch begins at a layer with weights, the second at its batch norm */
     expect_blocks(describe("linear 6\nlinear 6\nadd input\nlinear 3\n", "6"), 2);
 }
 
@@ -93,9 +100,10 @@ static const ls_layer *layer_of(const ls_network *network, const char *name) {
 }
 
 TEST_IN(scratch, a_relu_is_taken_along_where_nobody_else_reads) {
-    ls_network *network = make(describe("linear 4 name a\nrelu\nlinear 4 name b\nrelu name c\nadd b\nrelu\nlinear 4 name "
-                                        "d bias none\nrelu name e\n",
-                                        "4"));
+    ls_network *network =
+        make(describe("linear 4 name a\nrelu\nlinear 4 name b\nrelu name c\nadd b\nrelu\nlinear 4 name "
+                      "d bias none\nrelu name e\n",
+                      "4"));
     assert_true(layer_of(network, "a")->relu);
     assert_false(layer_of(network, "b")->relu); /* add reads it, too */
     assert_ptr_equal(layer_of(network, "c")->kind, &ls_relu);
@@ -120,8 +128,9 @@ TEST_IN(scratch, layers_are_cut_by_pairs) {
 /* The longest name, with the longest suffix behind it, is whole. */
 TEST_IN(scratch, names_are_those_of_the_text) {
     ls_network *network = make(describe("linear 4\nbatchnorm name a23456789.b23456789.c23456789_\nlinear 2\n", "4"));
-    static const char *const names[] = {"0.weight", "0.bias", "a23456789.b23456789.c23456789_.weight",
-                                        "a23456789.b23456789.c23456789_.bias", "2.weight", "2.bias"};
+    static const char *const names[] = {
+        "0.weight", "0.bias", "a23456789.b23456789.c23456789_.weight", "a23456789.b23456789.c23456789_.bias",
+        "2.weight", "2.bias"};
     assert_int_equal(network->parameter_count, COUNT_OF(names));
     for (size_t p = 0; p < COUNT_OF(names); p++) assert_string_equal(network->parameters[p].tensor.name, names[p]);
     assert_string_equal(network->buffers[0].name, "a23456789.b23456789.c23456789_.running_mean");

@@ -19,7 +19,8 @@ static const char *narrow_resnet(void) {
     for (char *line; (line = strtok_r(rest, "\n", &rest));) {
         int channels, words = 0;
         bool conv = sscanf(line, "conv %d%n", &channels, &words) == 1;
-        length += (size_t)(conv ? snprintf(narrow + length, sizeof narrow - length, "conv %d%s\n", channels / 16, line + words)
+        length += (size_t)(conv ? snprintf(narrow + length, sizeof narrow - length, "conv %d%s\n", channels / 16,
+                                           line + words)
                                 : snprintf(narrow + length, sizeof narrow - length, "%s\n", line));
         assert_true(length < sizeof narrow);
     }
@@ -35,9 +36,11 @@ static void run(program *p, const char *line, const char *model) {
 
 TEST_IN(programs, modes_have_the_same_bits) {
     static const char *const rows[][4] = {
-        {"dp_train --devices 2", "ddp_train --spawn 2 --shard contiguous", "ddp_train --spawn 2 --shard contiguous --shard-state 1",
+        {"dp_train --devices 2", "ddp_train --spawn 2 --shard contiguous",
+         "ddp_train --spawn 2 --shard contiguous --shard-state 1",
          "ddp_train --spawn 2 --shard contiguous --shard-state 3"},
-        {"dp_train --single", "dp_train --single --checkpoint-activations sqrt", "dp_train --single --checkpoint-activations 1"},
+        {"dp_train --single", "dp_train --single --checkpoint-activations sqrt",
+         "dp_train --single --checkpoint-activations 1"},
         {"dp_train --single --accumulate 2", "ddp_train --spawn 2 --pipeline 2 --accumulate 2"},
         {"dp_train --devices 2 --precision bf16", "ddp_train --spawn 2 --shard contiguous --precision bf16"},
     };
@@ -58,7 +61,8 @@ TEST_IN(programs, modes_have_the_same_bits) {
 static void expect_losses(const cJSON *golden, const char *line, const char *model) {
     static program p;
     char options[300], *rest;
-    snprintf(options, sizeof options, "%s --no-shuffle --optimizer sgd --lr 0.01 --dump-losses %s", line, scratch_path("losses"));
+    snprintf(options, sizeof options, "%s --no-shuffle --optimizer sgd --lr 0.01 --dump-losses %s", line,
+             scratch_path("losses"));
     run(&p, options, model);
     char *text = scratch_read_text("losses");
     rest = text;
@@ -82,7 +86,9 @@ TEST_IN(programs, losses_are_pytorchs) {
 
 TEST_IN(programs, what_it_would_take_is_counted) {
     static program p;
-    program_run(&p, "dp_train --model examples/resnet18.net:3x32x32,10 --data random:1 --device-kind meta --devices 2 --steps 2");
+    program_run(
+        &p,
+        "dp_train --model examples/resnet18.net:3x32x32,10 --data random:1 --device-kind meta --devices 2 --steps 2");
     assert_int_equal(p.status, 0);
     program_expect_text(&p, "replicate 44695872 (parameters)"); /* 4 x 11,173,962, aligned */
 }
@@ -91,7 +97,8 @@ TEST_IN(programs, a_network_is_shown) {
     static program p;
     assert_int_equal(program_run(&p, "dp_train --model convnet --show-model"), 0);
     program_expect_text(&p, "# convnet: 29034 parameters in 10 tensors, 3 blocks\ninput 1x28x28\n");
-    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 ddp_train --model %s --show-pytorch", narrow_resnet()), 0);
+    assert_int_equal(program_run(&p, "ddprun --nproc-per-node 2 ddp_train --model %s --show-pytorch", narrow_resnet()),
+                     0);
     assert_int_equal(count_text(p.out_text, "def make():"), 1);
     program_expect_text(&p, "self.put(\"layer4.1.bn2\", nn.BatchNorm2d(32))");
     assert_int_equal(program_run(&p, "dp_train --model gpt --show-model"), 2);
@@ -125,7 +132,8 @@ TEST_IN(programs, a_run_goes_on_from_its_checkpoint) {
     snprintf(checkpoint, sizeof checkpoint, "%s", scratch_path("checkpoint"));
     run(&p, "dp_train --single", model);
     program_read_hash(&p, whole);
-    program_run(&p, "dp_train --single --model %s --no-evaluate --batch-size 16 --steps 2 --save %s", model, checkpoint);
+    program_run(&p, "dp_train --single --model %s --no-evaluate --batch-size 16 --steps 2 --save %s", model,
+                checkpoint);
     assert_int_equal(p.status, 0);
     snprintf(options, sizeof options, "dp_train --single --quiet --resume %s", checkpoint);
     run(&p, options, model);

@@ -135,7 +135,9 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_top_k: /* 1 %; the list lies in memory for halves */
         op->arguments.top_k = (struct ls_top_k_arguments){m->halves[2], f[1], n, n / 100};
         break;
-    case LS_OP_relu_forward: op->arguments.relu_forward = (struct ls_relu_forward_arguments){LS_FP32, f[0], f[1], n}; break;
+    case LS_OP_relu_forward:
+        op->arguments.relu_forward = (struct ls_relu_forward_arguments){LS_FP32, f[0], f[1], n};
+        break;
     case LS_OP_relu_backward:
         op->arguments.relu_backward = (struct ls_relu_backward_arguments){LS_FP32, f[0], f[1], f[2], n};
         break;

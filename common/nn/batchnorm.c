@@ -130,7 +130,10 @@ static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass)
     }
 }
 
-static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *pass) {
+/* Nobody needs the gradient of the network's input: dy, which may be overwritten, has room for it. */
+static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *given) {
+    struct ls_pass own = *given, *pass = &own;
+    if (!own.dx[0]) own.dx[0] = own.dy;
     if (pass->group) {
         ls_comm_label(pass->group, layer->name, -1);
         backward_together(layer, pass);

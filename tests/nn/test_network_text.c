@@ -125,6 +125,19 @@ TEST_IN(scratch, layers_are_cut_by_pairs) {
     ls_network_destroy(network);
 }
 
+TEST_IN(scratch, a_line_reads_what_it_names) {
+    ls_network *network = make(describe("linear 4\nlinear 4 from input name a\nlinear 4 from 0 name b\nadd a\n", "4"));
+    assert_int_equal(layer_of(network, "a")->inputs[0], LS_NETWORK_INPUT);
+    assert_int_equal(layer_of(network, "b")->inputs[0], 0);
+    assert_int_equal(layer_of(network, "3")->inputs[0], 2);
+    assert_int_equal(layer_of(network, "3")->inputs[1], 1);
+    ls_network_destroy(network);
+    network = make("convnet"); /* its flatten begins a block, and the layer behind it does not */
+    assert_true(layer_of(network, "8")->begins_block);
+    assert_false(layer_of(network, "fc")->begins_block);
+    ls_network_destroy(network);
+}
+
 /* The longest name, with the longest suffix behind it, is whole. */
 TEST_IN(scratch, names_are_those_of_the_text) {
     ls_network *network = make(describe("linear 4\nbatchnorm name a23456789.b23456789.c23456789_\nlinear 2\n", "4"));

@@ -1,6 +1,6 @@
 # What happens in mid-run: links that end, hosts that die. Sourced by hosts.sh.
 
-patience=5 # seconds, --timeout of these jobs
+patience=10 # seconds, --timeout of these jobs
 
 start_endless() { # launcher, ranks on each host, options
     how=$1 each=$2

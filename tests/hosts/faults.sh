@@ -44,4 +44,9 @@ goes_on() { # die or power_off, options
     reached=$(wc -l <"$work/metrics")
     await_steps $((reached + 50))
     expect_named host0
+    for part in $job; do # SIGTERM to the launchers that are left
+        launching=$(cat "$out.$part.pid")
+        ! is_running "$launching" || kill -TERM "$(cat "/proc/$launching/task/$launching/children")"
+        await_end "$launching" "$part after SIGTERM" 20
+    done
 }

@@ -46,6 +46,7 @@ HAVE_md4c    := $(call has_header,md4c.h)
 HAVE_expat   := $(call has_header,expat.h)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
+HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
 
@@ -155,7 +156,9 @@ VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$
 CUDA_C     := $(wildcard common/device/cuda/*.c kernels/cuda/*.c)
 CUDA_CU    := $(wildcard kernels/cuda/*.cu)
 NCCL_C     := $(wildcard common/comm/nccl/*.c)
-PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so)))
+MPI_C      := $(filter-out %/ls_pmix.c,$(wildcard common/comm/mpi/*.c))
+MPI_PLUGIN := $(if $(SAN),,$(if $(HAVE_PMIX),$(BUILD)/lib/ls_mpi.so $(BUILD)/lib/ls_pmix))
+PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so))) $(MPI_PLUGIN)
 # A bundle is for one kind of chip, a Hopper if nothing else is said.
 ifneq ($(filter gpu-bundle bundle-check,$(MAKECMDGOALS)),)
 CUDA_ARCH  ?= 90
@@ -176,7 +179,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -208,7 +211,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -246,6 +249,10 @@ soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test pr
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
 hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, also in grids, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
+
+# NCCL between hosts is the CPU's (tests/cuda_on_cpu).
+test-hosts: $(PROGRAMS) $(FAKES) ## jobs on two and four hosts, made of namespaces (root): links cut, slowed, silent; hosts that die [CASES=fast, or 'ddp silence']
+	@tests/hosts/hosts.sh $(BUILD) $(call each_quoted,$(CASES))
 
 every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes
 	@LS_EVERY_FLOAT=1 $<
@@ -469,12 +476,29 @@ $(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda
 	$(say)
 	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -Wl,-rpath,'$$ORIGIN' -lcudart -lnccl -pthread -o $@
 
+# Open MPI's and PMIx's headers are not ours either.
+system_headers = $(patsubst -I%,-isystem %,$(filter -I%,$(1)))
+$(BUILD)/obj/mpi/%.o: %.c
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC $(call system_headers,$(shell mpicc --showme:compile) $(shell pkg-config --cflags pmix)) -c $< -o $@
+
+$(BUILD)/lib/ls_mpi.so: $(MPI_C:%.c=$(BUILD)/obj/mpi/%.o)
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) -shared $^ $(shell mpicc --showme:link) -ldl -pthread -o $@
+
+$(BUILD)/lib/ls_pmix: $(BUILD)/obj/mpi/common/comm/mpi/ls_pmix.o
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) $^ $(shell pkg-config --libs pmix) -pthread -o $@
+
 $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
-DEPENDS    += $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
+DEPENDS    += $(patsubst %.c,$(BUILD)/obj/mpi/%.d,$(wildcard common/comm/mpi/*.c)) $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
 DEPENDS    += $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
 -include $(DEPENDS)
 # The compiler makes them; without this make looks for a rule for each, which takes most of its time.

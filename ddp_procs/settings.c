@@ -17,7 +17,7 @@
 _Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
 
 static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", "nccl", NULL}; /* the order of ddp_backend */
+static const char *const backends[] = {"auto", "shm", "nccl", "mpi", NULL}; /* the order of ddp_backend */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 ddp_settings ddp_settings_defaults(void) {
@@ -58,7 +58,7 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
                  "any), and there is neither --accumulate nor --compress"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
          .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
-                 "auto: nccl where possible"},
+                 "mpi: Open MPI; auto: nccl where possible, and mpi for CPU devices on several hosts"},
         {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
          .help = "algorithm of the gradients' all-reduce; auto: " LS_ALLREDUCE_AUTO ", or NCCL's own"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",

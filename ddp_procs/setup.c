@@ -47,6 +47,7 @@ static ls_status check_open_files(const ddp_setup *setup, const ddp_settings *s)
 /* Finds the other ranks, and refuses to go on with any whose settings are not rank 0's. */
 static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     ls_option rows[DDP_OPTION_ROWS];
+    setup->hosts.count = 1;
     if (!setup->self.launched) return LS_OK;
     double timeout_s = s->train.timeout_s;
     ls_status status = check_open_files(setup, s);
@@ -54,7 +55,9 @@ static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     if (status == LS_OK) status = ddp_agree_begin(&setup->agreement, setup->store, &setup->self, timeout_s);
     if (status != LS_OK) return status;
     if (s->limits.least > 0) ddp_agree_late(&setup->agreement);
-    return ddp_agree_on_settings(&setup->agreement, rows, ddp_option_rows(s, rows));
+    status = ddp_agree_on_settings(&setup->agreement, rows, ddp_option_rows(s, rows));
+    if (status != LS_OK) return status;
+    return ddp_hosts_find(&setup->hosts, setup->store, &setup->self, setup->agreement.run);
 }
 
 /* Of test samples only those that will be used. */
@@ -78,7 +81,8 @@ static ddp_groups_options describe_groups(const ddp_setup *setup, const ddp_sett
                                   .debug = s->debug_collectives,
                                   .device = setup->device,
                                   .backend = (ddp_backend)s->backend,
-                                  .gpus = ls_devices_gpus(&setup->choice)};
+                                  .gpus = ls_devices_gpus(&setup->choice),
+                                  .hosts = &setup->hosts};
     memcpy(options.sizes, setup->sizes, sizeof options.sizes);
     if (setup->store) *bootstrap = ddp_store_bootstrap(setup->store);
     options.bootstrap = setup->store ? bootstrap : NULL;

@@ -22,6 +22,7 @@
 #include "common/comm/comm.h"
 #include "common/comm/regions.h"
 #include "common/comm/segment.h"
+#include "common/comm/share.h"
 
 /* What the back-ends do each in their own way. Slots are required, unless they say so; none is on the path of an
  * operation. */
@@ -81,6 +82,7 @@ struct ls_comm {
     double timeout_s;
     ls_patience patience;
     const ls_allreduce_algorithm *allreduce;
+    int ranks_per_node;    /* of hierarchical: consecutive ranks that count as a node */
     char *base;            /* the group's memory; NULL if world_size is 1 */
     ls_segment *segment;   /* likewise */
     ls_broken *broken;     /* in it, or in the job's group; likewise */
@@ -106,6 +108,10 @@ struct ls_comm {
     int kick_fd;                           /* wakes it; -1: likewise */
     const struct ls_carrier *carrier;      /* runs operations on host memory; NULL: the group's own algorithms do */
     void *carrier_state;
+    /* hierarchical in a group of one host's ranks, of a carrier's group: reduces this rank's share, in its view, over the
+     * other hosts; NULL: there are none */
+    ls_status (*across)(struct ls_exchange *exchange, ls_range share);
+    ls_comm *across_comm; /* that group */
     /* constant after attach, NULL before */
     ls_device *device;
     const struct ls_path *path;

@@ -33,7 +33,7 @@ static ls_flight_log *log_of(const ls_comm *comm, int rank) { return &comm->flig
 /* --- writing -------------------------------------------------------------------------------------------------------- */
 
 void ls_flight_join(ls_comm *comm) {
-    if (!comm->flight) return;
+    if (!comm->flight || comm->unrecorded) return;
     ls_flight_log *log = log_of(comm, comm->rank);
     int32_t count = atomic_load(&log->ring_count);
     atomic_store(&log->pid, (int32_t)getpid());

@@ -40,6 +40,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->broken = options->job ? options->job->broken : NULL;
     comm->timeout_s = options->timeout_s;
     comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
+    comm->ranks_per_node = ls_ranks_per_node(options->world_size);
     comm->flight = options->job ? options->job->flight : NULL;
     comm->flight_ranks = options->job ? options->job->flight_ranks : options->world_size;
     comm->owns_flight = !options->job;

@@ -21,6 +21,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +36,7 @@
 
 #define LS_LONGER 0.5         /* deadlines more, for a rank that waits itself */
 #define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of who has come, so its verdict is to be the first */
+#define LS_POLL_NS 50000      /* between two polls that neither spin nor yield */
 #define LS_SETTLE_NS 200000   /* between two looks at whether all have noticed a failure */
 #define LS_SILENT_MS 1000     /* a host's heartbeat is as late as that */
 #define LS_FRESH_NS 250000000 /* two heartbeats and more: what the record shows of other hosts */
@@ -180,7 +182,7 @@ static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) 
 static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
     int count = 0;
     for (int r = 0; r < comm->world_size; r++) {
-        missing[r] = wait->peer >= 0 ? r == wait->peer : !has_arrived(comm, wait->channel, r);
+        missing[r] = wait->peer >= 0 ? r == wait->peer : r != comm->rank && !has_arrived(comm, wait->channel, r);
         count += missing[r];
     }
     return count;
@@ -268,21 +270,37 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
     memcpy(missing, culprit, sizeof culprit);
 }
 
-/* Whether a missing rank waits for others, in whichever group. One that was stopped has not looked for long. */
+/* Whether a rank waits for others, in whichever group. One that was stopped has not looked for long. */
+static bool is_waiting(const ls_comm *comm, int rank) {
+    return ls_flight_looked_ms(comm, rank) > ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
+}
+
 static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
     bool missing[LS_COMM_MAX_RANKS];
-    int64_t since_ms = ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
     (void)find_missing(comm, wait, missing);
     for (int r = 0; r < comm->world_size; r++)
-        if (missing[r] && ls_flight_looked_ms(comm, r) > since_ms) return true;
+        if (missing[r] && is_waiting(comm, r)) return true;
     return false;
+}
+
+/* Where an engine's progress is waited for, it does not say of whom: those that wait themselves are not to blame, unless
+ * all do. */
+static void spare_waiting(const ls_comm *comm, bool *missing) {
+    bool rest[LS_COMM_MAX_RANKS], any = false;
+    for (int r = 0; r < comm->world_size; r++) {
+        rest[r] = missing[r] && !is_waiting(comm, r);
+        any = any || rest[r];
+    }
+    if (any) memcpy(missing, rest, (size_t)comm->world_size * sizeof *missing);
 }
 
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late) {
     bool host_call = what && what->kind > LS_OPERATION_BARRIER;
     const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
     memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
-    if (wait && find_missing(comm, wait, late) > 0) find_culprits(comm, late);
+    if (!wait || find_missing(comm, wait, late) == 0) return;
+    if (wait->peer == LS_POLLED) spare_waiting(comm, late);
+    find_culprits(comm, late);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
@@ -297,10 +315,26 @@ struct lookout {
 static bool is_there(void *context) {
     struct lookout *lookout = context;
     const ls_wait *wait = lookout->wait;
+    if (wait->poll && !wait->poll(wait->context)) return false;
+    if (wait->peer == LS_POLLED || (wait->peer >= 0 && !wait->flag)) return true;
     if (wait->peer >= 0) return ls_flag_reached(wait->flag, wait->value);
     int world_size = lookout->comm->world_size;
     while (lookout->first < world_size && has_arrived(lookout->comm, wait->channel, lookout->first)) lookout->first++;
     return lookout->first == world_size;
+}
+
+/* Polls as politely as ls_flag_await waits; there is nothing to sleep on. */
+static bool poll_for(struct lookout *lookout, ls_patience patience, double limit_us) {
+    for (double begin_us = ls_now_us();;) {
+        if (is_there(lookout)) return true;
+        double waited_us = ls_now_us() - begin_us;
+        if (waited_us >= limit_us) return false;
+        if (waited_us < patience.spin_us) continue;
+        if (waited_us < patience.spin_us + patience.yield_us)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = LS_POLL_NS}, NULL);
+    }
 }
 
 /* Why is it not there? LS_OK: wait on. Otherwise the group is broken and the reason is reported: another rank's, if it
@@ -311,7 +345,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     bool missing[LS_COMM_MAX_RANKS], died;
     if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */
-    if (find_missing(comm, wait, missing) == 0) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0 && !wait->poll) return LS_OK;
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
@@ -321,7 +355,12 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
                              died ? "died" : "left the group without taking part");
     }
     if (ls_now_us() < until_us) return LS_OK;
-    if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
+    if (is_there(&lookout)) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0)
+        return wait->poll ? ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
+                                          ls_job_rank(comm, comm->rank), comm->timeout_s)
+                          : LS_OK;
+    if (wait->peer == LS_POLLED) spare_waiting(comm, missing);
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
@@ -336,7 +375,9 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     double longest_us = 0;
     for (;;) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
-        if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
+        if (wait->poll ? poll_for(&lookout, patience, interval_us)
+                       : ls_flag_await(flag, is_there, &lookout, patience, interval_us))
+            return LS_OK;
         double now_us = ls_now_us();
         if (until_us <= 0) {
             until_us = now_us - interval_us + left_us;
@@ -354,14 +395,22 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     }
 }
 
-ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
-    uint64_t step = ++comm->channel[channel].step;
+void ls_comm_gate_open(ls_comm *comm, ls_channel_kind channel) { comm->channel[channel].step++; }
+
+ls_status ls_comm_gate_close(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what,
+                             bool (*poll)(void *context)) {
+    uint64_t step = comm->channel[channel].step;
     atomic_store(&ls_segment_arrival(comm, channel, comm->rank, step)->step, step);
     ls_mirror_kick(comm);
-    const ls_wait wait = {.peer = -1, .channel = channel, .what = what};
+    const ls_wait wait = {.peer = -1, .channel = channel, .what = what, .poll = poll};
     if (!is_there(&(struct lookout){.comm = comm, .wait = &wait})) return ls_comm_wait(comm, &wait);
     ls_flag_ring(&comm->segment->channel[channel].bell);
     return LS_OK;
+}
+
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
+    ls_comm_gate_open(comm, channel);
+    return ls_comm_gate_close(comm, channel, what, NULL);
 }
 
 /* --- steps inside an operation ------------------------------------------------------------------------------------ */

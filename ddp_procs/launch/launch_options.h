@@ -19,6 +19,11 @@ typedef struct ddp_launch_options {
     const char *last_argument;
     const char *master_addr; /* MASTER_ADDR of the ranks, this machine; NULL: 127.0.0.1 */
     int master_port;         /* MASTER_PORT of the ranks; 0: one that is free */
+    /* a job on several hosts, each with a launcher (launch_agents.h); 0 and 1: on this one. master_addr is then host 0, and
+     * master_port, not 0, that of the launchers' store */
+    int nnodes, node_rank;
+    double join_timeout_s; /* how long the launchers wait for one another */
+    double lost_s;         /* how long one may be silent */
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
     const char *role;        /* ROLE_NAME; NULL: "default" */
     double grace_s;          /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */

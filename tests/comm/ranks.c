@@ -23,7 +23,7 @@ double rank_get_timeout_s = 30;
 
 struct entry {
     _Atomic int ready;
-    char key[64], value[256];
+    char key[96], value[4096];
     size_t nbytes;
 };
 

@@ -59,7 +59,8 @@ static const struct ls_nccl_plugin *open_plugin(char *why, size_t capacity) {
 static bool have_shared_gpu(const ls_comm *comm, const uint64_t *gpus, char *text, size_t capacity) {
     uint64_t places[LS_COMM_MAX_RANKS];
     int first, second;
-    for (int r = 0; r < comm->world_size; r++) places[r] = gpus[r] & PLACE_MASK;
+    for (int r = 0; r < comm->world_size; r++)
+        places[r] = (gpus[r] & PLACE_MASK) | (uint64_t)comm->host[ls_job_rank(comm, r)] << PLACE_BITS;
     if (!find_pair(places, comm->world_size, true, &first, &second)) return false;
     snprintf(text, capacity, "ranks %d and %d share GPU %d", ls_job_rank(comm, first), ls_job_rank(comm, second),
              index_of(gpus[first]));
@@ -152,6 +153,7 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
     if (status == LS_OK) status = compare_versions(comm, &identity);
     if (status == LS_OK) status = share_id(comm, plugin, options, id);
     if (status == LS_OK) status = plugin->attach(&comm, &device, 1, id);
+    if (status == LS_OK && comm->carrier == &ls_one_round_carrier) status = ls_through_gpu_attach(comm);
     if (status == LS_OK) status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 4, 0, done);
     return status;
 }

@@ -158,7 +158,7 @@ static const void *deciding_buffer(const ls_operation *operation) {
 
 /* Whether the operation is on GPU memory. Without elements (or buffers) it goes the GPU's way on a GPU's stream, so
  * that all ranks decide alike. Buffers are mostly the group's own, and those are looked for first. */
-static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
+bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream) {
     const ls_device *device = ls_stream_device(stream);
     const void *buffer = deciding_buffer(operation);
     if (ls_device_memory_is_host(device)) return false;
@@ -168,7 +168,7 @@ static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
 
 static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
-    bool gpu = is_on_gpu(operation, stream);
+    bool gpu = ls_comm_is_on_gpu(operation, stream);
     if (comm->path && (gpu || comm->path->takes_host)) return comm->path->enqueue(operation, stream);
     if (gpu)
         return ls_fail(LS_ERR_INVALID,

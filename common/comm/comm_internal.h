@@ -156,11 +156,21 @@ static inline int ls_leader_of(const ls_comm *comm, int rank) {
     return leader;
 }
 
+static inline int ls_ranks_on_this_host(const ls_comm *comm) {
+    int count = 0;
+    for (int r = 0; r < comm->world_size; r++) count += ls_is_on_this_host(comm, r);
+    return count;
+}
+
 /* Bytes that a rank publishes in an operation of all ranks. */
 static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
     bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;
     return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
 }
+
+/* hosts_group.c: the carrier of a group over hosts that was given none; and whether it takes the operation. */
+extern const struct ls_carrier ls_one_round_carrier;
+bool ls_is_one_round(const ls_operation *operation);
 
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
@@ -267,6 +277,20 @@ void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
 /* staged.c */
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device);
+
+/* What an operation moves on this rank: bytes read from `send` (or from `receive`, in place) and bytes written to
+ * `receive`. */
+typedef struct ls_journey {
+    size_t read_bytes, written_bytes;
+} ls_journey;
+
+ls_journey ls_journey_of(const ls_operation *operation);
+
+/* through_gpu.c: lets operations on host memory go through NCCL, which is attached. */
+ls_status ls_through_gpu_attach(ls_comm *comm);
+
+/* Whether an operation for this stream is on GPU memory (comm.c). */
+bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream);
 
 /* The way for a meta device, on which nothing moves (meta_group.c). */
 void ls_meta_attach(ls_comm *comm, ls_device *device);

@@ -32,18 +32,21 @@ static ls_status join_nothing(ls_comm *comm, const ls_comm_options *options) {
 
 static void leave_nothing(ls_comm *comm) { (void)comm; }
 
-static ls_status run_in_one_round(const ls_operation *operation) {
+bool ls_is_one_round(const ls_operation *operation) {
     const ls_announcement *what = &operation->what;
+    return !ls_is_point_to_point(what) && ls_published_nbytes(operation->comm, what) <= LS_EAGER_BYTES;
+}
+
+static ls_status run_in_one_round(const ls_operation *operation) {
     char text[LS_TEXT_CAPACITY];
-    if (!ls_is_point_to_point(what) && ls_published_nbytes(operation->comm, what) <= LS_EAGER_BYTES)
-        return ls_run_in_shared_memory(operation);
+    if (ls_is_one_round(operation)) return ls_run_in_shared_memory(operation);
     return ls_comm_break(operation->comm, LS_ERR_UNSUPPORTED, NULL,
                          "%s: between hosts, host memory of more than %zu bytes, and messages between two ranks, need "
                          "--backend mpi or NCCL",
-                         ls_announcement_text(operation->comm, text, what, true), LS_EAGER_BYTES);
+                         ls_announcement_text(operation->comm, text, &operation->what, true), LS_EAGER_BYTES);
 }
 
-static const struct ls_carrier one_round = {
+const struct ls_carrier ls_one_round_carrier = {
     .name = "hosts", .join = join_nothing, .run = run_in_one_round, .leave = leave_nothing};
 
 /* --- joining --------------------------------------------------------------------------------------------------------- */
@@ -60,5 +63,5 @@ ls_status ls_comm_create_hosts(ls_comm **out, const ls_comm_options *options, co
     if (is_here) return ls_group_join(out, &ls_shm_transport, options, job_is_here ? carrier : NULL);
     ls_comm_options over_hosts = *options;
     if (!carrier) over_hosts.allreduce = "direct"; /* the one that has one round */
-    return ls_group_join(out, &transport, &over_hosts, carrier ? carrier : &one_round);
+    return ls_group_join(out, &transport, &over_hosts, carrier ? carrier : &ls_one_round_carrier);
 }

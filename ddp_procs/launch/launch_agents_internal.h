@@ -24,9 +24,11 @@ struct ddp_agents {
     struct {
         int64_t beats;
         double seen_us;
-        bool lost;
-    } others[LS_COMM_MAX_RANKS]; /* host 0's knowledge of them */
-    bool told_others, counted, published_met;
+        bool lost, done, good; /* done: its ranks have ended; good: one with 0 */
+    } others[LS_COMM_MAX_RANKS];   /* what host 0 knows of all */
+    double watched_us;             /* when it last looked */
+    bool decided;                  /* host 0 has set how the round failed */
+    bool told_others, told_done;   /* `told` and `done` are in the store */
     /* under the lock */
     pthread_mutex_t lock;
     pthread_cond_t changed;

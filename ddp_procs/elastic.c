@@ -360,8 +360,11 @@ ls_status ddp_elastic_check(const ddp_rank *self) {
 }
 
 ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {
-    *e = (ddp_elastic){
-        .setup = setup, .settings = settings, .slot = setup->self.rank, .slots = setup->hosts, .model_ranks = setup->self.world_size};
+    *e = (ddp_elastic){.setup = setup,
+                       .settings = settings,
+                       .slot = setup->self.rank,
+                       .slots = setup->hosts,
+                       .model_ranks = setup->self.world_size};
     ls_kept_open(&e->kept);
     e->kept.may_step = may_step;
     e->kept.context = e;

@@ -94,9 +94,6 @@ static void forward_together(const ls_layer *layer, const struct ls_pass *pass) 
                            invstd);
 }
 
-/* Behind the network's input nobody needs the gradient, and dy may be overwritten. */
-static void *dx_of(const struct ls_pass *pass) { return pass->dx[0] ? pass->dx[0] : pass->dy; }
-
 static void backward_together(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_batchnorm_shape shape = batchnorm_shape(layer, pass);
     struct shared s = shared_of(layer, pass);
@@ -108,7 +105,7 @@ static void backward_together(const ls_layer *layer, const struct ls_pass *pass)
     size_t sum_count = 2 * (size_t)shape.channels;
     ls_device_fail(ls_stream_device(stream),
                    ls_comm_all_reduce(pass->group, stream, s.sums, sum_count, LS_FP32, LS_REDUCE_SUM));
-    ls_batchnorm_input_gradient(stream, shape, dx_of(pass), pass->dy, pass->x[0], gamma->data, beta->data, mean, invstd,
+    ls_batchnorm_input_gradient(stream, shape, pass->dx[0], pass->dy, pass->x[0], gamma->data, beta->data, mean, invstd,
                                 s.sums, s.count);
 }
 
@@ -141,7 +138,7 @@ static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *give
     }
     const float *mean = pass->saved, *invstd = mean + layer->in.channels;
     const struct ls_pass_parameter *gamma = &pass->parameters[0], *beta = &pass->parameters[1];
-    ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass), dx_of(pass), gamma->gradient, beta->gradient,
+    ls_batchnorm_backward(pass->stream, batchnorm_shape(layer, pass), pass->dx[0], gamma->gradient, beta->gradient,
                           pass->dy, pass->x[0], gamma->data, beta->data, mean, invstd, gamma->adds);
 }
 

@@ -76,7 +76,7 @@ some_run() {
 
 await_steps() { # number of lines of metrics
     ticks=1500
-    while [ "$(wc -l 2>/dev/null <"$work/metrics" || echo 0)" -lt "$1" ]; do
+    while [ "$({ wc -l <"$work/metrics"; } 2>/dev/null || echo 0)" -lt "$1" ]; do
         ticks=$((ticks - 1))
         [ $ticks -gt 0 ] && some_run || { fail "no step $1 in 30 s: $(cat "$err".* | grep -m 1 error)"; return 1; }
         sleep 0.02

@@ -1,7 +1,7 @@
 /* mpi_operations — collective operations: Open MPI moves the bytes, our kernels reduce them.
- *   idea  : the ranks meet in the control area, as in shared memory; then MPI's nonblocking collective runs on memory of the
- *           group's own, and this thread asks it for progress while it watches the group; then all meet once more.
- *           Messages of one round need no MPI: they go along with the meeting
+ *   idea  : the ranks meet in the control area, as in shared memory; then each sends what the others need, in MPI's
+ *           nonblocking messages on memory of the group's own, and asks MPI for progress while it watches the group; then
+ *           all meet once more. Messages of one round need no MPI: they go along with the meeting
  *   cost  : two meetings, a copy in and out; pieces of 32 MiB of what a rank publishes or gets, one after the other. Bytes
  *           that a rank sends and receives are those of the shared-memory operations (collectives.c):
  *             all_reduce      direct: all-to-all of shares, and all-gather of the sums. naive: gather on rank 0 and
@@ -9,7 +9,9 @@
  *             reduce          gather on root
  *             reduce_scatter  all-to-all
  *   order : sums run over the ranks in the order 0, 1, 2, ..., as in shared memory, so they have the same bits: MPI's own
- *           reductions choose the order by the number of ranks and bytes, round fp16 at each addition, and drop NaN
+ *           collectives choose the order by the number of ranks and bytes, round fp16 at each addition, drop NaN, and need a
+ *           communicator, which takes a call without a deadline to make. At the number of hosts that a group has
+ *           (LS_COMM_MAX_RANKS) they would save a few of a broadcast's steps
  *   safe  : between the meetings no rank can be at another operation
  *   fails : ranks that die, stop, or do not come are named by the waits (wait.c): all that are not through with the operation
  *           are missing from the second meeting */
@@ -74,20 +76,38 @@ ls_status ls_mpi_await(ls_comm *comm, const ls_announcement *what, int peer, MPI
 struct piece {
     const ls_operation *operation;
     ls_comm *comm;
-    MPI_Comm mpi;
-    int ranks;    /* in it */
+    const struct ls_mpi_ranks *among;
+    int ranks; /* of them */
+    int tag;
     size_t first; /* column */
     size_t count; /* of them */
     size_t element_nbytes;
     char *in, *out;
 };
 
-static int bytes_of(const struct piece *p) { return (int)(p->count * p->element_nbytes); }
+static size_t bytes_of(const struct piece *p) { return p->count * p->element_nbytes; }
 
-static ls_status await(const struct piece *p, int error, MPI_Request *request) {
-    const ls_announcement *what = &p->operation->what;
-    return error == MPI_SUCCESS ? ls_mpi_await(p->comm, what, LS_POLLED, request, 1)
-                                : ls_mpi_fail(p->comm, what, error);
+enum { ALL = -1 };
+
+/* Row r of `in` (stride 0: the same row) goes to rank r, if this rank is `from` (or ALL are) and that is `to`, likewise; what
+ * comes from rank r is row r of `out`, or from a single one row 0. */
+static ls_status move(const struct piece *p, int from, int to, size_t stride, size_t nbytes) {
+    MPI_Request requests[2 * LS_COMM_MAX_RANKS];
+    int count = 0, error = MPI_SUCCESS, self = p->among->self;
+    bool sends = from == ALL || from == self, receives = to == ALL || to == self;
+    for (int i = 1; i <= p->ranks && error == MPI_SUCCESS; i++) {
+        int r = (self + i) % p->ranks, other = p->among->rank[r]; /* each begins with another one */
+        char *out = p->out + (from == ALL ? (size_t)r * nbytes : 0);
+        bool goes = sends && (to == ALL || to == r), comes = receives && (from == ALL || from == r);
+        if (r == self && goes && comes) memcpy(out, p->in + (size_t)r * stride, nbytes);
+        if (r == self) continue;
+        if (comes) error = MPI_Irecv(out, (int)nbytes, MPI_BYTE, other, p->tag, MPI_COMM_WORLD, &requests[count++]);
+        if (goes && error == MPI_SUCCESS)
+            error = MPI_Isend(p->in + (size_t)r * stride, (int)nbytes, MPI_BYTE, other, p->tag, MPI_COMM_WORLD,
+                              &requests[count++]);
+    }
+    if (error != MPI_SUCCESS) return ls_mpi_fail(p->comm, &p->operation->what, error);
+    return ls_mpi_await(p->comm, &p->operation->what, LS_POLLED, requests, count);
 }
 
 /* Rows `first` .. `end` of the caller's matrix to rows 0, 1, ... of the memory, and back. */
@@ -116,52 +136,37 @@ static size_t share_of(const struct piece *p) { return (p->count + (size_t)p->ra
 
 /* From `in` to `out`: each rank gets everybody's share, reduces it, and gives it to all. */
 static ls_status reduce_shares(const struct piece *p) {
-    MPI_Request request;
-    size_t share = share_of(p);
-    int nbytes = (int)(share * p->element_nbytes);
-    int error = MPI_Ialltoall(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    size_t share = share_of(p), nbytes = share * p->element_nbytes;
+    ls_status status = move(p, ALL, ALL, nbytes, nbytes);
     if (status != LS_OK) return status;
     reduce_rows(p, share, p->in);
-    error = MPI_Iallgather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    return await(p, error, &request);
-}
-
-static ls_status gather(const struct piece *p, int root) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
-    return await(p, MPI_Igather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, root, p->mpi, &request), &request);
+    return move(p, ALL, ALL, 0, nbytes);
 }
 
 static ls_status all_reduce(const struct piece *p) {
-    MPI_Request request;
+    bool naive = strcmp(p->comm->allreduce->name, "naive") == 0;
     copy_in(p, p->operation->receive, 1);
-    if (strcmp(p->comm->allreduce->name, "naive") != 0) {
-        ls_status status = reduce_shares(p);
-        if (status == LS_OK) copy_out(p, p->out, 1);
-        return status;
+    ls_status status = naive ? move(p, ALL, 0, 0, bytes_of(p)) : reduce_shares(p);
+    if (status == LS_OK && naive) {
+        if (p->comm->rank == 0) reduce_rows(p, p->count, p->in);
+        status = move(p, 0, ALL, 0, bytes_of(p));
     }
-    ls_status status = gather(p, 0);
-    if (status != LS_OK) return status;
-    if (p->comm->rank == 0) reduce_rows(p, p->count, p->in);
-    status = await(p, MPI_Ibcast(p->in, bytes_of(p), MPI_BYTE, 0, p->mpi, &request), &request);
-    if (status == LS_OK) copy_out(p, p->in, 1);
+    if (status == LS_OK) copy_out(p, p->out, 1);
     return status;
 }
 
 static ls_status broadcast(const struct piece *p) {
-    MPI_Request request;
     int root = p->operation->what.root;
     if (p->comm->rank == root) copy_in(p, p->operation->receive, 1);
-    ls_status status = await(p, MPI_Ibcast(p->in, bytes_of(p), MPI_BYTE, root, p->mpi, &request), &request);
-    if (status == LS_OK && p->comm->rank != root) copy_out(p, p->in, 1);
+    ls_status status = move(p, root, ALL, 0, bytes_of(p));
+    if (status == LS_OK && p->comm->rank != root) copy_out(p, p->out, 1);
     return status;
 }
 
 static ls_status reduce(const struct piece *p) {
     int root = p->operation->what.root;
     copy_in(p, p->operation->receive, 1);
-    ls_status status = gather(p, root);
+    ls_status status = move(p, ALL, root, 0, bytes_of(p));
     if (status != LS_OK || p->comm->rank != root) return status;
     reduce_rows(p, p->count, p->in);
     copy_out(p, p->in, 1);
@@ -169,41 +174,33 @@ static ls_status reduce(const struct piece *p) {
 }
 
 static ls_status all_gather(const struct piece *p) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
     copy_in(p, p->operation->send, 1);
-    int error = MPI_Iallgather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, ALL, ALL, 0, bytes_of(p));
     if (status == LS_OK) copy_out(p, p->out, (size_t)p->ranks);
     return status;
 }
 
 static ls_status reduce_scatter(const struct piece *p) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
     copy_in(p, p->operation->send, (size_t)p->ranks);
-    int error = MPI_Ialltoall(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, ALL, ALL, bytes_of(p), bytes_of(p));
     if (status != LS_OK) return status;
     reduce_rows(p, p->count, p->in);
     copy_out(p, p->in, 1);
     return LS_OK;
 }
 
-static ls_status gather_on_root(const struct piece *p) {
+static ls_status gather(const struct piece *p) {
     int root = p->operation->what.root;
     copy_in(p, p->operation->send, 1);
-    ls_status status = gather(p, root);
+    ls_status status = move(p, ALL, root, 0, bytes_of(p));
     if (status == LS_OK && p->comm->rank == root) copy_out(p, p->out, (size_t)p->ranks);
     return status;
 }
 
 static ls_status scatter(const struct piece *p) {
-    MPI_Request request;
-    int root = p->operation->what.root, nbytes = bytes_of(p);
+    int root = p->operation->what.root;
     if (p->comm->rank == root) copy_in(p, p->operation->send, (size_t)p->ranks);
-    int error = MPI_Iscatter(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, root, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, root, ALL, bytes_of(p), bytes_of(p));
     if (status == LS_OK) copy_out(p, p->out, 1);
     return status;
 }
@@ -223,7 +220,7 @@ static const struct {
     [LS_OPERATION_REDUCE] = {reduce, true, TO_ROOT},
     [LS_OPERATION_ALL_GATHER] = {all_gather, true, ALL_TO_ALL},
     [LS_OPERATION_REDUCE_SCATTER] = {reduce_scatter, true, ALL_TO_ALL},
-    [LS_OPERATION_GATHER] = {gather_on_root, true, TO_ROOT},
+    [LS_OPERATION_GATHER] = {gather, true, TO_ROOT},
     [LS_OPERATION_SCATTER] = {scatter, true, FROM_ROOT},
     [LS_OPERATION_BARRIER] = {NULL, false, ALL_TO_ALL},
 };
@@ -283,16 +280,17 @@ static void count_shares(ls_comm *comm, size_t others, size_t nbytes) {
 }
 
 /* The middle of hierarchical (allreduce_hierarchical.c): this rank's share of its node's sum, reduced between the nodes. */
-static ls_status reduce_across(ls_exchange *x, ls_range range) {
+static ls_status reduce_across(ls_exchange *x, size_t begin, size_t count) {
     ls_comm *comm = x->comm->across_comm;
     struct ls_mpi_group *g = comm->carrier_state;
-    char *share = x->view[x->comm->rank] + range.begin * x->element_nbytes;
+    char *share = x->view[x->comm->rank] + begin * x->element_nbytes;
     struct piece p = {.operation = x->operation,
                       .comm = comm,
-                      .mpi = g->across,
-                      .ranks = g->nodes,
+                      .among = &g->across,
+                      .ranks = g->across.count,
+                      .tag = g->tag + LS_MPI_TAG_COLLECTIVE,
                       .element_nbytes = x->element_nbytes};
-    size_t count = ls_range_count(range), columns = LS_MPI_PIECE_BYTES / x->element_nbytes;
+    size_t columns = LS_MPI_PIECE_BYTES / x->element_nbytes;
     size_t area = ((count < columns ? count : columns) + (size_t)p.ranks) * x->element_nbytes;
     p.in = count > 0 ? ls_mpi_memory(comm, 2 * area) : NULL;
     if (count > 0 && !p.in) return LS_ERR_NO_MEMORY;
@@ -312,7 +310,7 @@ static ls_status reduce_across(ls_exchange *x, ls_range range) {
 static ls_status run_hierarchical(const ls_operation *operation, struct ls_mpi_group *g) {
     ls_operation inside = *operation;
     inside.comm = g->inner;
-    g->inner->across = g->nodes > 1 ? reduce_across : NULL;
+    g->inner->across = g->across.count > 1 ? reduce_across : NULL;
     g->inner->across_comm = operation->comm;
     ls_exchange x = {.operation = &inside,
                      .buffer = g->stage,
@@ -351,8 +349,9 @@ ls_status ls_mpi_run_collective(const ls_operation *operation) {
     ls_comm_gate_open(comm, LS_CHANNEL_STREAM);
     struct piece piece = {.operation = operation,
                           .comm = comm,
-                          .mpi = g->all,
+                          .among = &g->all,
                           .ranks = comm->world_size,
+                          .tag = g->tag + LS_MPI_TAG_COLLECTIVE,
                           .element_nbytes = ls_dtype_nbytes((ls_dtype)what.dtype)};
     status = nested ? run_hierarchical(operation, g) : run_pieces(&piece);
     if (status == LS_OK && !nested) count_traffic(operation);

@@ -63,7 +63,7 @@ PACKAGE_expat  := libexpat1-dev
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; needs packages openmpi-bin libopenmpi-dev libpmix-dev); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)
@@ -295,7 +295,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 	@BUILD=$(BUILD) tests/pytorch/run.sh $(if $(PYTHON),$(call quoted,$(PYTHON)))
 
 # COMM_ARGS: further options of bench_comm.
-bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
+bench-comm: $(PROGRAMS) $(BENCH_MPI) $(MPI_PLUGIN) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # LAUNCH_ARGS: further options of bench_launch; TORCHRUN: one that is not in PATH.

@@ -1,7 +1,9 @@
 /* Groups over several hosts: processes of one machine that take each other for ranks of 2, 3 or 4 hosts, which share no
  * memory and are joined over 127.0.0.1. What they compute, whom they name when one is lost, and that nothing is left. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,9 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 2.0
-#define LONG_TIMEOUT_S 100.0 /* where something else is noticed long before; processes of a test end after 60 s */
+#define LONG_TIMEOUT_S                                                                                                 \
+    150.0 /* where something else is noticed long before; a whole machine may stand still for a minute */
+#define DEADLINE_S 200
 
 /* The host of each rank. */
 struct layout {
@@ -52,7 +56,8 @@ static void run(const struct layout *layout, void (*body)(struct rank *rank), vo
     backend.name = "hosts";
     backend.create = create_hosts;
     int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks_on(&backend, layout->ranks, 60, body, layout, meanwhile, exit_codes);
+    rank_get_timeout_s = LONG_TIMEOUT_S;
+    run_ranks_on(&backend, layout->ranks, DEADLINE_S, body, layout, meanwhile, exit_codes);
     for (int r = 0; r < layout->ranks; r++) {
         int expected = (good >> r & 1) ? 0 : other;
         if (exit_codes[r] != expected)
@@ -170,6 +175,17 @@ static void killed_waiting_body(struct rank *rank) {
 
 TEST(a_leader_that_dies_is_named_for_its_host) { run(&two_and_two, killed_waiting_body, NULL, 0xb, 128 + SIGKILL); }
 
+/* Rank 3 dies while its leader is busy elsewhere. */
+static void unwatched_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 3) (void)raise(SIGKILL);
+    while (rank->rank == 2 && !ls_comm_is_broken(rank->comm)) usleep(1000);
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && says(rank, "rank 3 died"));
+    rank_close(rank);
+}
+
+TEST(a_rank_is_named_that_dies_while_its_leader_is_busy) { run(&two_and_two, unwatched_body, NULL, 7, 128 + SIGKILL); }
+
 static void stopped_body(struct rank *rank) {
     char expected[64];
     open_rank(rank, TIMEOUT_S);
@@ -219,6 +235,22 @@ static void aborts_body(struct rank *rank) {
 
 TEST(all_hosts_hear_why_a_rank_gives_up) { run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
 
+/* Rank 2, which leads, has left long before. */
+static void aborts_late_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    float x = 0;
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 3) sleep(1);
+    if (rank->rank == 3) CHECK(ls_comm_abort(rank->comm, "it has seen enough"));
+    if (rank->rank < 2) {
+        while (!ls_comm_is_broken(rank->comm)) usleep(1000);
+        CHECK(strcmp(rank->comm->broken->reason, "it has seen enough") == 0 && rank->comm->broken->rank == 3);
+    }
+    rank_close(rank);
+}
+
+TEST(a_leader_stays_for_the_last_words_of_its_host) { run(&two_and_two, aborts_late_body, NULL, UINT64_MAX, 0); }
+
 static void out_of_step_body(struct rank *rank) {
     open_rank(rank, LONG_TIMEOUT_S);
     float x[2] = {0};
@@ -243,6 +275,46 @@ static void large_body(struct rank *rank) {
 }
 
 TEST(large_operations_on_host_memory_need_a_carrier) { run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
+
+/* --- flight records ------------------------------------------------------------------------------------------------------- */
+
+/* As on another machine, which was started at another time; false: without the rights. This process' threads must be
+ * started behind it. */
+static bool shift_clock(long by_s) {
+    FILE *file = unshare(CLONE_NEWTIME) == 0 ? fopen("/proc/self/timens_offsets", "w") : NULL;
+    if (!file) return false;
+    bool written = fprintf(file, "monotonic %ld 0\n", by_s) > 0;
+    if (fclose(file) != 0 || !written) return false;
+    int space = open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    bool inside = space >= 0 && setns(space, CLONE_NEWTIME) == 0;
+    if (space >= 0) close(space);
+    return inside;
+}
+
+static bool is_about_now(int64_t time_ms) { return llabs(time_ms - ls_coarse_now_ms()) < 100000; }
+
+static void clocks_body(struct rank *rank) {
+    float x[100] = {0};
+    if (rank->rank == 1 && !shift_clock(3600)) print_message("no time namespace: both hosts have one clock\n");
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 1) CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 0) {
+        while (ls_flight_looked_ms(rank->comm, 1) == 0) usleep(1000);
+        CHECK(is_about_now(ls_flight_looked_ms(rank->comm, 1)));
+        ls_flight_operation theirs;
+        const ls_flight_ring *ring = ls_flight_find_ring(&rank->comm->flight[1], rank->comm->name_hash);
+        while (!ring || !ls_flight_read_entry(ring, 0, &theirs)) {
+            usleep(1000);
+            ring = ls_flight_find_ring(&rank->comm->flight[1], rank->comm->name_hash);
+        }
+        CHECK(theirs.kind == LS_OPERATION_ALL_REDUCE && theirs.count == 100 && is_about_now(theirs.enqueued_ms));
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    }
+    rank_close(rank);
+}
+
+/* Each host sees the other's records in its own time. */
+TEST(hosts_have_clocks_of_their_own) { run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
 
 /* --- parts of a job --------------------------------------------------------------------------------------------------------- */
 
@@ -381,7 +453,7 @@ static void different_body(struct rank *rank) {
     struct layout layout = *(const struct layout *)rank->argument;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = layout.ranks,
-                               .timeout_s = TIMEOUT_S,
+                               .timeout_s = LONG_TIMEOUT_S,
                                .bootstrap = &rank->bootstrap,
                                .host = layout.host,
                                .address = "127.0.0.1",
@@ -393,7 +465,7 @@ static void different_body(struct rank *rank) {
 
 TEST(the_all_reduce_of_one_round_is_taken) { run(&two_and_one, different_body, NULL, UINT64_MAX, 0); }
 
-/* Strangers that connect, and say nothing, nonsense, or what a rank would say without the word. */
+/* Strangers that connect, and say nothing, too little, or what rank 2 would say, without the word. */
 static ls_status stranger_set(void *context, const char *key, const void *value, size_t nbytes) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     const char *text = strstr(key, "/mirror/rank0") ? memmem(value, nbytes, "127.0.0.1", 9) : NULL;
@@ -403,10 +475,11 @@ static ls_status stranger_set(void *context, const char *key, const void *value,
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     char nonsense[200];
     memset(nonsense, 'x', sizeof nonsense);
+    memcpy(nonsense + 36, &(int32_t){2}, sizeof(int32_t)); /* behind the word */
     for (int i = 0; text && i < 3; i++) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) _exit(1);
-        if (i > 0 && send(fd, nonsense, i == 1 ? 10 : sizeof nonsense, MSG_NOSIGNAL) < 0) _exit(1);
+        if (i > 0 && send(fd, nonsense, i == 1 ? 10 : 48, MSG_NOSIGNAL) < 0) _exit(1);
         if (i > 0) (void)shutdown(fd, SHUT_WR); /* the first one stays silent */
     }
     return usual_set(context, key, value, nbytes);

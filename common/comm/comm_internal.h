@@ -156,6 +156,12 @@ static inline int ls_leader_of(const ls_comm *comm, int rank) {
     return leader;
 }
 
+static inline int ls_ranks_on_this_host(const ls_comm *comm) {
+    int count = 0;
+    for (int r = 0; r < comm->world_size; r++) count += ls_is_on_this_host(comm, r);
+    return count;
+}
+
 /* Bytes that a rank publishes in an operation of all ranks. */
 static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
     bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;

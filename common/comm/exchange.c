@@ -79,7 +79,7 @@ static bool anybody_staged(const ls_comm *comm) {
 static ls_status run_slices(ls_exchange *x, const ls_announcement *what) {
     ls_comm *comm = x->comm;
     bool staged = what->offset == LS_OFFSET_STAGED;
-    size_t columns = x->sliced || anybody_staged(comm) ? staged_columns(x) : x->count;
+    size_t columns = anybody_staged(comm) ? staged_columns(x) : x->count;
     for (uint64_t slice = 0; slice * columns < x->count; slice++) {
         size_t next = (slice + 1) * columns;
         if (staged && next < x->count)

@@ -27,7 +27,6 @@ typedef struct ls_exchange {
     size_t parts, count;
     bool write_back; /* run leaves this rank's result in its view: bring it back to buffer */
     size_t one_round_bytes;
-    bool sliced;           /* in slices of staging buffers, though all published buffers lie where all ranks see them */
     const char *algorithm; /* for the probes; NULL: the operation has a single one */
     ls_status (*run)(struct ls_exchange *exchange);
     /* the slice at hand, for run */

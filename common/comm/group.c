@@ -39,8 +39,6 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->stride = options->job && options->stride ? options->stride : 1;
     comm->broken = options->job ? options->job->broken : NULL;
     comm->timeout_s = options->timeout_s;
-    comm->patience.spin_us = ls_spin_us_for(options->world_size);
-    comm->patience.yield_us = ls_yield_us_for(options->world_size);
     comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
     comm->ranks_per_node = ls_ranks_per_node(options->world_size);
     comm->flight = options->job ? options->job->flight : NULL;
@@ -62,6 +60,9 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     const char *address = options->job ? options->job->address : options->address;
     snprintf(comm->address, sizeof comm->address, "%s", address ? address : "");
     comm->leader = ls_leader_of(comm, rank);
+    int threads = ls_ranks_on_this_host(comm) + transport->over_hosts; /* the mirror's is one, too */
+    comm->patience.spin_us = ls_spin_us_for(threads);
+    comm->patience.yield_us = ls_yield_us_for(threads);
     comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;

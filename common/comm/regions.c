@@ -63,9 +63,10 @@ static bool needs_host(const ls_comm *comm) { return !comm->path || comm->path->
 /* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first. */
 static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
     size_t pages = (size_t)sysconf(_SC_PHYS_PAGES), limit_bytes = pages * (size_t)sysconf(_SC_PAGESIZE);
-    if (nbytes <= limit_bytes / (size_t)comm->world_size) return LS_OK;
+    int ranks = ls_ranks_on_this_host(comm);
+    if (nbytes <= limit_bytes / (size_t)ranks) return LS_OK;
     return ls_fail(LS_ERR_NO_MEMORY, "%d x %zu bytes of shared memory are more than this machine has (%zu bytes)",
-                   comm->world_size, nbytes, limit_bytes);
+                   ranks, nbytes, limit_bytes);
 }
 
 /* This rank's part is no longer used: what the device paid goes back to it. */

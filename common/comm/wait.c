@@ -270,21 +270,37 @@ static void find_culprits(const ls_comm *comm, bool *missing) {
     memcpy(missing, culprit, sizeof culprit);
 }
 
-/* Whether a missing rank waits for others, in whichever group. One that was stopped has not looked for long. */
+/* Whether a rank waits for others, in whichever group. One that was stopped has not looked for long. */
+static bool is_waiting(const ls_comm *comm, int rank) {
+    return ls_flight_looked_ms(comm, rank) > ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
+}
+
 static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
     bool missing[LS_COMM_MAX_RANKS];
-    int64_t since_ms = ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
     (void)find_missing(comm, wait, missing);
     for (int r = 0; r < comm->world_size; r++)
-        if (missing[r] && ls_flight_looked_ms(comm, r) > since_ms) return true;
+        if (missing[r] && is_waiting(comm, r)) return true;
     return false;
+}
+
+/* Where an engine's progress is waited for, it does not say of whom: those that wait themselves are not to blame, unless
+ * all do. */
+static void spare_waiting(const ls_comm *comm, bool *missing) {
+    bool rest[LS_COMM_MAX_RANKS], any = false;
+    for (int r = 0; r < comm->world_size; r++) {
+        rest[r] = missing[r] && !is_waiting(comm, r);
+        any = any || rest[r];
+    }
+    if (any) memcpy(missing, rest, (size_t)comm->world_size * sizeof *missing);
 }
 
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late) {
     bool host_call = what && what->kind > LS_OPERATION_BARRIER;
     const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
     memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
-    if (wait && find_missing(comm, wait, late) > 0) find_culprits(comm, late);
+    if (!wait || find_missing(comm, wait, late) == 0) return;
+    if (wait->peer == LS_POLLED) spare_waiting(comm, late);
+    find_culprits(comm, late);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
@@ -344,6 +360,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
         return wait->poll ? ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
                                           ls_job_rank(comm, comm->rank), comm->timeout_s)
                           : LS_OK;
+    if (wait->peer == LS_POLLED) spare_waiting(comm, missing);
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);

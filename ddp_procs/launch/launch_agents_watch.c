@@ -1,17 +1,16 @@
 /* launch_agents_watch: the thread by which an agent and the others watch each other while ranks run.
  *   idea  : every BEAT_MS each agent counts up a number of its own in the agents' store, and looks whether the round has
- *           failed and whether all hosts are done. Host 0, whose process has the store, watches the numbers
- *   cost  : four requests to the store in each interval
- *   order : the first ending that is set is the round's
+ *           failed and whether it is over. Host 0, whose process has the store, watches the numbers, and decides both
+ *   cost  : three requests to the store in each interval; three for each host on host 0
+ *   order : an agent sets how its ranks failed before it sets that they have ended; host 0 reads in the other order. The
+ *           first ending that it finds is the round's
  *   fails : a host whose connection ends is lost at once, one whose number stands still is after lost_s; an agent
  *           that gets no answer from host 0 takes that for lost, and ends by itself. So each side of a cut ends */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -19,70 +18,40 @@
 #include "ddp_procs/launch/launch_agents_internal.h"
 
 enum { BEAT_MS = 250 };
-#define GONE_US 1e6 /* without a connection: an agent that lost it makes a new one sooner */
+#define GONE_US 1e6  /* without a connection: an agent that lost it makes a new one sooner */
+#define STALL_US 1e6 /* between two beats: so late only if this process could not run */
 
-static void wake_caller(const ddp_agents *a) {
+static void wake(int fd) {
     uint64_t one = 1;
-    if (write(a->wake_fd, &one, sizeof one) < 0) return; /* it is awake */
+    if (write(fd, &one, sizeof one) < 0) return; /* it is awake */
 }
 
-/* --- endings ------------------------------------------------------------------------------------------------------------ */
+/* --- what host 0 decides ------------------------------------------------------------------------------------------------ */
 
-static void take_ending(ddp_agents *a, const ddp_ending *ending) {
-    pthread_mutex_lock(&a->lock);
-    if (!a->has_ending) a->ending = *ending;
-    a->has_ending = true;
-    pthread_mutex_unlock(&a->lock);
-    wake_caller(a);
-}
-
-/* Unless another agent was first. */
-static ls_status publish_ending(ddp_agents *a, const ddp_ending *ending) {
+/* The first counts. */
+static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
     char key[DDP_AGENT_KEY_CAPACITY];
-    int64_t place = 0;
-    ls_status status = ddp_store_add(a->store, ddp_agents_key(key, a, "endings", -1), 1, &place);
-    if (status != LS_OK || place > 1) return status;
+    if (a->decided) return LS_OK;
+    a->decided = true;
     return ddp_store_set(a->store, ddp_agents_key(key, a, "ending", -1), ending, sizeof *ending);
 }
 
-static ls_status look_for_ending(ddp_agents *a) {
-    char key[DDP_AGENT_KEY_CAPACITY];
-    bool exists = false;
-    size_t nbytes;
-    static _Thread_local ddp_ending ending;
-    ddp_agents_key(key, a, "ending", -1);
-    ls_status status = ddp_store_check(a->store, key, &exists);
-    if (status != LS_OK || !exists) return status;
-    status = ddp_store_get(a->store, key, &ending, sizeof ending, &nbytes);
-    if (status != LS_OK) return status;
-    ending.text[sizeof ending.text - 1] = '\0';
-    take_ending(a, &ending);
+/* One is lost. Of an elastic job the others go on, once they have met. */
+static ls_status lose(ddp_agents *a, int node, const char *how) {
+    char host[DDP_HOST_TEXT_CAPACITY];
+    ddp_ending ending = {.node = node, .rank = -1, .status = LS_ERR_PEER};
+    snprintf(ending.text, sizeof ending.text, "%s %s", ddp_agents_host(a, node, host), how);
+    a->others[node].lost = true;
+    if (!a->options->elastic || !ddp_agents_have_met(a)) return decide(a, &ending);
+    ls_warn("%s; the ranks of the other hosts go on without it", ending.text);
     return LS_OK;
 }
 
-/* --- who is there --------------------------------------------------------------------------------------------------------- */
-
-static ls_status count_done(ddp_agents *a, int node) {
-    char key[DDP_AGENT_KEY_CAPACITY];
-    int64_t count;
-    ls_status status = ddp_store_set(a->store, ddp_agents_key(key, a, "done", node), "", 0);
-    return status == LS_OK ? ddp_store_add(a->store, ddp_agents_key(key, a, "done", -1), 1, &count) : status;
-}
-
-/* Host 0: one is lost. Of an elastic job the others go on, once they have met. */
-static ls_status lose(ddp_agents *a, int node, const char *how) {
-    char host[DDP_HOST_TEXT_CAPACITY], key[DDP_AGENT_KEY_CAPACITY];
-    ddp_ending ending = {.node = node, .rank = -1, .status = LS_ERR_PEER};
-    bool was_done = false;
-    snprintf(ending.text, sizeof ending.text, "%s %s", ddp_agents_host(a, node, host), how);
-    a->others[node].lost = true;
-    ls_status status = ddp_store_check(a->store, ddp_agents_key(key, a, "done", node), &was_done);
-    if (status != LS_OK || was_done) return status;
-    if (a->options->elastic && ddp_agents_have_met(a))
-        ls_warn("%s; the ranks of the other hosts go on without it", ending.text);
-    else
-        status = publish_ending(a, &ending);
-    return status == LS_OK ? count_done(a, node) : status;
+/* Time in which this process did not run either, as on a machine that was suspended, says nothing of the others. */
+static double silence_us(ddp_agents *a, int node, double now_us) {
+    double stalled_us = now_us - a->watched_us - STALL_US;
+    if (stalled_us > 0) a->others[node].seen_us += stalled_us;
+    return now_us - a->others[node].seen_us;
 }
 
 static ls_status watch_others(ddp_agents *a) {
@@ -91,71 +60,111 @@ static ls_status watch_others(ddp_agents *a) {
     ls_status status = LS_OK;
     for (int i = 1; status == LS_OK && i < a->count; i++) {
         int64_t beats = 0;
-        if (a->others[i].lost) continue;
+        if (a->others[i].lost || a->others[i].done) continue;
         status = ddp_store_add(a->store, ddp_agents_key(key, a, "beat", i), 0, &beats);
         if (status == LS_OK && beats != a->others[i].beats) {
             a->others[i].beats = beats;
             a->others[i].seen_us = now_us;
         }
-        double silent_us = now_us - a->others[i].seen_us;
+        double silent_us = silence_us(a, i, now_us);
         bool gone = silent_us > GONE_US && !ddp_store_server_is_present(a->server, i);
         if (status != LS_OK || (!gone && silent_us < a->options->lost_s * 1e6)) continue;
         snprintf(silent, sizeof silent, "has not been heard of for %.3g s: it, or the network, does not answer",
                  silent_us * 1e-6);
         status = lose(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
     }
+    a->watched_us = now_us;
     return status;
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------------- */
-
-static ls_status tell_met(ddp_agents *a) {
+/* A value of an agent's, if it is there. */
+static ls_status look(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
     char key[DDP_AGENT_KEY_CAPACITY];
-    bool met = false;
-    ddp_agents_key(key, a, "met", -1);
+    size_t nbytes;
+    ddp_agents_key(key, a, name, node);
+    ls_status status = ddp_store_check(a->store, key, exists);
+    return status == LS_OK && *exists ? ddp_store_get(a->store, key, value, capacity, &nbytes) : status;
+}
+
+/* What agents tell, then whether all hosts' ranks have ended: each tells before it is done. */
+static ls_status judge(ddp_agents *a) {
     ls_status status = LS_OK;
-    if (a->ranks_server && !a->published_met && ddp_store_server_has_met(a->ranks_server)) {
-        a->published_met = true;
-        status = ddp_store_set(a->store, key, "", 0);
+    bool all = true, told = false;
+    int good = 0;
+    for (int i = 0; status == LS_OK && i < a->count; i++) {
+        if (!a->others[i].done) status = look(a, "done", i, &a->others[i].good, sizeof(bool), &a->others[i].done);
+        all = all && (a->others[i].done || a->others[i].lost);
+        good += a->others[i].done && a->others[i].good;
     }
-    if (status == LS_OK) status = ddp_store_check(a->store, key, &met);
+    for (int i = 0; status == LS_OK && i < a->count && !a->decided; i++) {
+        ddp_ending ending;
+        status = look(a, "told", i, &ending, sizeof ending, &told);
+        if (status == LS_OK && told) status = decide(a, &ending);
+    }
+    if (status != LS_OK || !all) return status;
+    char key[DDP_AGENT_KEY_CAPACITY];
+    bool enough = good == a->count || (a->options->elastic && good > 0);
+    if (!enough)
+        status = decide(
+            a,
+            &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
+    return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
+}
+
+/* --- what all do ------------------------------------------------------------------------------------------------------------ */
+
+static void take_ending(ddp_agents *a, const ddp_ending *ending) {
+    pthread_mutex_lock(&a->lock);
+    if (!a->has_ending) a->ending = *ending;
+    a->has_ending = true;
+    a->ending.text[sizeof a->ending.text - 1] = '\0';
+    pthread_mutex_unlock(&a->lock);
+    wake(a->wake_fd);
+}
+
+static void take_over(ddp_agents *a) {
+    pthread_mutex_lock(&a->lock);
+    a->all_done = true;
+    pthread_mutex_unlock(&a->lock);
+    wake(a->wake_fd);
+}
+
+static ls_status hear(ddp_agents *a) {
+    char key[DDP_AGENT_KEY_CAPACITY];
+    ddp_ending ending;
+    bool over = false, ended = false;
+    ls_status status = ddp_store_check(a->store, ddp_agents_key(key, a, "over", -1), &over);
+    if (status == LS_OK && !a->has_ending) status = look(a, "ending", -1, &ending, sizeof ending, &ended);
+    if (status == LS_OK && ended) take_ending(a, &ending);
+    if (status == LS_OK && over) take_over(a);
+    return status;
+}
+
+/* Whether the ranks of an elastic job have met. */
+static ls_status hear_of_meetings(ddp_agents *a) {
+    char key[DDP_AGENT_KEY_CAPACITY];
+    bool met = a->ranks_server && ddp_store_server_has_met(a->ranks_server);
+    ddp_agents_key(key, a, "met", -1);
+    ls_status status = met ? ddp_store_set(a->store, key, "", 0) : ddp_store_check(a->store, key, &met);
     pthread_mutex_lock(&a->lock);
     a->have_met = a->have_met || met;
     pthread_mutex_unlock(&a->lock);
     return status;
 }
 
-/* What the caller wants the others to know. */
+/* What the caller wants the others to know. Again after a failure: values are set, not counted. */
 static ls_status tell_others(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
-    int64_t count;
     pthread_mutex_lock(&a->lock);
-    bool tells = a->has_told && !a->told_others, finished = a->finished, done = a->done;
+    bool tells = a->has_told && !a->told_others, finishes = a->finished && !a->told_done, done = a->done;
     pthread_mutex_unlock(&a->lock);
-    ls_status status = tells ? publish_ending(a, &a->told) : LS_OK;
-    a->told_others = a->told_others || tells;
-    if (status != LS_OK || !finished || a->counted) return status;
-    a->counted = true;
-    if (done) status = ddp_store_add(a->store, ddp_agents_key(key, a, "good", -1), 1, &count);
-    return status == LS_OK ? count_done(a, a->node) : status;
-}
-
-/* All hosts' ranks have ended. Of an elastic job one has to be done. */
-static ls_status look_for_end(ddp_agents *a) {
-    char key[DDP_AGENT_KEY_CAPACITY];
-    int64_t done = 0, good = 0;
-    ls_status status = ddp_store_add(a->store, ddp_agents_key(key, a, "done", -1), 0, &done);
-    if (status != LS_OK || done < a->count) return status;
-    status = look_for_ending(a); /* it was set before the last host was done */
-    if (status == LS_OK) status = ddp_store_add(a->store, ddp_agents_key(key, a, "good", -1), 0, &good);
-    if (status != LS_OK) return status;
-    if (good == 0)
-        take_ending(a, &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "the ranks of all hosts have failed"});
-    pthread_mutex_lock(&a->lock);
-    a->all_done = true;
-    pthread_mutex_unlock(&a->lock);
-    wake_caller(a);
-    return LS_OK;
+    ls_status status = LS_OK;
+    if (tells) status = ddp_store_set(a->store, ddp_agents_key(key, a, "told", a->node), &a->told, sizeof a->told);
+    a->told_others = a->told_others || (tells && status == LS_OK);
+    if (status == LS_OK && finishes)
+        status = ddp_store_set(a->store, ddp_agents_key(key, a, "done", a->node), &done, sizeof done);
+    a->told_done = a->told_done || (finishes && status == LS_OK);
+    return status;
 }
 
 static ls_status beat(ddp_agents *a) {
@@ -163,11 +172,13 @@ static ls_status beat(ddp_agents *a) {
     int64_t beats;
     ls_status status = tell_others(a);
     if (status == LS_OK) status = ddp_store_add(a->store, ddp_agents_key(key, a, "beat", a->node), 1, &beats);
+    if (status == LS_OK && a->options->elastic && !a->have_met) status = hear_of_meetings(a);
     if (status == LS_OK && a->node == 0) status = watch_others(a);
-    if (status == LS_OK && a->options->elastic) status = tell_met(a);
-    if (status == LS_OK) status = look_for_ending(a);
-    return status == LS_OK ? look_for_end(a) : status;
+    if (status == LS_OK && a->node == 0) status = judge(a);
+    return status == LS_OK ? hear(a) : status;
 }
+
+/* --- the thread ----------------------------------------------------------------------------------------------------------- */
 
 /* The others are not asked any more. */
 static void lose_host_0(ddp_agents *a, ls_status how) {
@@ -179,31 +190,36 @@ static void lose_host_0(ddp_agents *a, ls_status how) {
     snprintf(ending.text, sizeof ending.text, "%s at %s is lost, which serves the job: %s", ddp_agents_host(a, 0, host),
              a->place, silent);
     take_ending(a, &ending);
-    pthread_mutex_lock(&a->lock);
-    a->all_done = true;
-    pthread_mutex_unlock(&a->lock);
-    wake_caller(a);
+    take_over(a);
 }
 
+static bool is_over(ddp_agents *a) {
+    pthread_mutex_lock(&a->lock);
+    bool over = a->stop || a->all_done;
+    pthread_mutex_unlock(&a->lock);
+    return over;
+}
+
+/* Until the next beat, or until the caller has something to tell. True: it was the last. */
+static bool await_beat(ddp_agents *a) {
+    struct pollfd news = {.fd = a->news_fd, .events = POLLIN};
+    uint64_t count;
+    if (!is_over(a) && poll(&news, 1, BEAT_MS) == 1) (void)!read(a->news_fd, &count, sizeof count);
+    return is_over(a);
+}
+
+/* Host 0 has half of lost_s for an answer, twice: if this machine was suspended, the first half is over when it wakes. */
 static void *watch(void *argument) {
     ddp_agents *a = argument;
     char why[600] = "";
-    bool over = false;
-    while (!over) {
+    int late = 0;
+    do {
         ls_log_sink before = ls_log_capture(why, sizeof why);
         ls_status status = beat(a);
         ls_log_restore(before);
-        if (status != LS_OK) lose_host_0(a, status);
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += BEAT_MS * 1000000L;
-        if (until.tv_nsec >= 1000000000L) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - 1000000000L};
-        pthread_mutex_lock(&a->lock);
-        if (!a->stop && !a->all_done && !(a->has_told && !a->told_others) && !(a->finished && !a->counted))
-            pthread_cond_timedwait(&a->changed, &a->lock, &until);
-        over = a->stop || a->all_done;
-        pthread_mutex_unlock(&a->lock);
-    }
+        late = status == LS_ERR_TIMEOUT ? late + 1 : 0;
+        if (status != LS_OK && late != 1) lose_host_0(a, status);
+    } while (!await_beat(a));
     return NULL;
 }
 
@@ -212,14 +228,15 @@ static void *watch(void *argument) {
 ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
     sigset_t all, before;
     a->ranks_server = server;
-    a->told_others = a->counted = a->published_met = false;
+    a->told_others = a->told_done = a->decided = false;
+    a->watched_us = ls_now_us();
     a->stop = a->has_told = a->finished = a->done = a->has_ending = a->all_done = a->have_met = false;
     for (int i = 0; i < a->count; i++) {
         a->others[i].beats = 0;
         a->others[i].seen_us = ls_now_us();
-        a->others[i].lost = false;
+        a->others[i].lost = a->others[i].done = a->others[i].good = false;
     }
-    ddp_store_set_timeout(a->store, a->options->lost_s);
+    ddp_store_set_timeout(a->store, a->options->lost_s / 2);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&a->thread, NULL, watch, a);
@@ -234,16 +251,16 @@ void ddp_agents_tell(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
     if (!a->has_told) a->told = *ending;
     a->has_told = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
 }
 
 void ddp_agents_finish(ddp_agents *a, bool done) {
     pthread_mutex_lock(&a->lock);
     a->done = done;
     a->finished = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
 }
 
 bool ddp_agents_hear(ddp_agents *a, ddp_ending *ending) {
@@ -274,8 +291,8 @@ void ddp_agents_stop(ddp_agents *a) {
     if (!a->runs) return;
     pthread_mutex_lock(&a->lock);
     a->stop = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
     pthread_join(a->thread, NULL);
     a->runs = false;
 }

@@ -177,6 +177,12 @@ static void hear_others(ddp_job *j) {
     if (j->running > 0) look_around(j);
 }
 
+/* All ranks here have lost a peer: another host may know better, or turn out to be lost. */
+static bool awaits_cause(const ddp_job *j) {
+    return j->phase == DDP_LOOKING && ddp_has_lost_peer(&j->culprit) && !j->has_ending &&
+           ls_now_us() < j->next_phase_us;
+}
+
 static void finish(ddp_job *j) {
     bool done = false;
     for (int i = 0; i < j->options->nproc; i++) done = done || j->ranks[i].done.rank >= 0;
@@ -196,7 +202,7 @@ void ddp_watch_ranks(ddp_job *j) {
     bool finished = false;
     while (is_alive(j) || others_run(j)) {
         struct pollfd fds[2 + LS_COMM_MAX_RANKS];
-        if (j->agents && !finished && !is_alive(j)) {
+        if (j->agents && !finished && !is_alive(j) && !awaits_cause(j)) {
             finished = true;
             j->next_phase_us = INFINITY;
             finish(j);

@@ -1,11 +1,11 @@
-/* mpi_carrier — a group's part in Open MPI: its communicators, and which of its ranks share a host.
+/* mpi_carrier — a group's part in Open MPI: its ranks and tags there, and which of its ranks share a host.
  *   idea  : Open MPI moves bytes; sums are made by our kernels, in the order of the ranks (mpi_operations.c). Where several
  *           hosts have several ranks each, an all-reduce goes in two levels: the ranks of a host are a group over shared
  *           memory of their own, which does the ends, and MPI does the middle, between ranks of the same place
  *   auto  : hierarchical, if every host has the same number of ranks, more than one, at equal distances; else direct
- *   cost  : two communicators and a group per group
- *   fails : what cannot be had is refused by name on all ranks. A group that has failed leaves its communicators as they
- *           are, since MPI frees none with transfers under way */
+ *   cost  : nothing is made in MPI; for hierarchical, a group over shared memory
+ *   order : messages are told apart by the sender and by tags, which follow from the group's name
+ *   fails : what cannot be had is refused by name on all ranks */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +65,8 @@ static ls_status choose(ls_comm *comm, const ls_comm_options *options, const str
                          "--allreduce hierarchical needs the same number of ranks on each host, at equal distances");
 }
 
+enum { GROUPS = 1 << 26 }; /* and LS_MPI_TAGS each: below MPI_TAG_UB of Open MPI's TCP */
+
 static ls_status join_inner(ls_comm *comm, struct ls_mpi_group *g, const ls_comm_options *options,
                             const struct node *node) {
     char name[96];
@@ -78,26 +80,12 @@ static ls_status join_inner(ls_comm *comm, struct ls_mpi_group *g, const ls_comm
                                    .first = ls_job_rank(comm, node->first),
                                    .stride = comm->stride * node->distance,
                                    .unrecorded = true};
+    void *stage = NULL;
     ls_status status = ls_comm_create_shm(&g->inner, &inner);
+    if (status == LS_OK) status = ls_comm_alloc_shared(g->inner, NULL, LS_MPI_STAGE_BYTES, &stage);
+    g->stage = stage;
     if (status != LS_OK) (void)ls_comm_abort(comm, "it could not join the group of its host's ranks");
     return status;
-}
-
-static void make_communicator(struct ls_mpi_group *g, const int *ranks, int count, int tag, MPI_Comm *out) {
-    MPI_Group world, group;
-    if (count == 0 || g->error != MPI_SUCCESS) return;
-    g->error = MPI_Comm_group(MPI_COMM_WORLD, &world);
-    if (g->error == MPI_SUCCESS) g->error = MPI_Group_incl(world, count, ranks, &group);
-    if (g->error == MPI_SUCCESS) g->error = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, out);
-}
-
-enum { TAGS = 1 << 14 };
-
-static void make_communicators(void *context) {
-    struct ls_mpi_group *g = context;
-    int tag = (int)(g->name_hash % TAGS) * 2;
-    make_communicator(g, g->ranks_all, g->size, tag, &g->all);
-    make_communicator(g, g->ranks_across, g->nodes, tag + 1, &g->across);
 }
 
 static ls_status join(ls_comm *comm, const ls_comm_options *options) {
@@ -107,17 +95,16 @@ static ls_status join(ls_comm *comm, const ls_comm_options *options) {
     if (status == LS_OK && !g) status = ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "no memory for a group over MPI");
     if (status != LS_OK) return status;
     comm->carrier_state = g;
-    *g = (struct ls_mpi_group){
-        .all = MPI_COMM_NULL, .across = MPI_COMM_NULL, .size = comm->world_size, .name_hash = comm->name_hash};
-    status = ls_mpi_join_world(comm, options, g->ranks_all);
+    g->tag = (int)(comm->name_hash % GROUPS) * LS_MPI_TAGS;
+    status = ls_mpi_join_world(comm, options, &g->all);
     bool nested = strcmp(comm->allreduce->name, "hierarchical") == 0 && node.size > 1;
     int place = comm->rank - node.first;
-    for (int r = 0; nested && node.size < comm->world_size && r < comm->world_size; r++)
-        if (r - find_node(comm, r).first == place) g->ranks_across[g->nodes++] = g->ranks_all[r];
-    if (status == LS_OK) status = ls_mpi_call(comm, make_communicators, g);
-    if (status == LS_OK && g->error != MPI_SUCCESS) status = ls_mpi_fail(comm, NULL, g->error);
-    if (status == LS_OK && nested) status = join_inner(comm, g, options, &node);
-    return status;
+    for (int r = 0; nested && node.size < comm->world_size && r < comm->world_size; r++) {
+        if (r - find_node(comm, r).first != place) continue;
+        if (r == comm->rank) g->across.self = g->across.count;
+        g->across.rank[g->across.count++] = g->all.rank[r];
+    }
+    return status == LS_OK && nested ? join_inner(comm, g, options, &node) : status;
 }
 
 static ls_status run(const ls_operation *operation) {
@@ -129,10 +116,7 @@ static void leave(ls_comm *comm) {
     struct ls_mpi_group *g = comm->carrier_state;
     if (!g) return;
     ls_comm_destroy(g->inner);
-    if (ls_comm_is_broken(comm)) return;
-    if (g->across != MPI_COMM_NULL) MPI_Comm_free(&g->across);
-    if (g->all != MPI_COMM_NULL) MPI_Comm_free(&g->all);
-    free(g->memory);
+    if (!ls_comm_is_broken(comm)) free(g->memory);
     free(g);
 }
 

@@ -7,31 +7,40 @@
 #include "common/comm/carrier.h"
 #include "common/comm/wait.h"
 
+/* Some of MPI_COMM_WORLD's ranks, and which of them is this one. */
+struct ls_mpi_ranks {
+    int rank[LS_COMM_MAX_RANKS], count, self;
+};
+
 /* comm->carrier_state */
 struct ls_mpi_group {
-    MPI_Comm all; /* the group's ranks */
-    /* of hierarchical: the ranks of this rank's node, and those that have its place on the other nodes (MPI_COMM_NULL:
-     * there is one node) */
+    struct ls_mpi_ranks all; /* the group's */
+    int tag;                 /* the first of its LS_MPI_TAGS */
+    /* of hierarchical: the ranks of this rank's node, and those that have its place on the other nodes (none: there is one
+     * node) */
     ls_comm *inner;
-    MPI_Comm across;
-    int ranks_all[LS_COMM_MAX_RANKS], ranks_across[LS_COMM_MAX_RANKS]; /* their ranks in MPI_COMM_WORLD */
-    int size, nodes;                                                   /* how many in each */
-    uint64_t name_hash;
-    int error; /* MPI's, of making the two */
+    char *stage; /* its ranks' shared memory, LS_MPI_STAGE_BYTES */
+    struct ls_mpi_ranks across;
     /* What MPI reads and writes, never the caller's memory: a transfer that this rank no longer waits for may still end. */
     char *memory;
     size_t capacity_bytes;
 };
 
+/* Of a group's messages: those of its collective operations, and of its messages between two ranks. */
+enum {
+    LS_MPI_TAG_COLLECTIVE,
+    LS_MPI_TAG_SENDER,
+    LS_MPI_TAG_RECEIVER,
+    LS_MPI_TAG_DATA,
+    LS_MPI_TAG_THANKS,
+    LS_MPI_TAGS = 8
+};
+
 /* --- the world (mpi_world.c) -------------------------------------------------------------------------------------- */
 
-/* Collective: brings MPI up in the first group of the process, whose ranks become MPI_COMM_WORLD. Fills world_ranks, the
- * ranks that the group's have there. Reports its failure and breaks the group. */
-ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, int world_ranks[LS_COMM_MAX_RANKS]);
-
-/* Collective: runs a call of MPI's that knows no deadline, in a thread of its own; returns once all ranks' calls have. On
- * failure, reported, it may go on for ever, so the context must stay. */
-ls_status ls_mpi_call(ls_comm *comm, void (*call)(void *context), void *context);
+/* Collective: brings MPI up in the first group of the process, whose ranks become MPI_COMM_WORLD. Fills `ranks` with
+ * the group's. Reports its failure and breaks the group. */
+ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struct ls_mpi_ranks *ranks);
 
 /* Breaks the group with what MPI says of its error. */
 ls_status ls_mpi_fail(ls_comm *comm, const ls_announcement *what, int error);
@@ -63,5 +72,6 @@ ls_status ls_mpi_await(ls_comm *comm, const ls_announcement *what, int peer, MPI
 
 /* Bytes of a message or a part that MPI gets in one piece. */
 #define LS_MPI_PIECE_BYTES ((size_t)32 << 20)
+#define LS_MPI_STAGE_BYTES ((size_t)8 << 20)
 
 #endif

@@ -1,14 +1,13 @@
 /* mpi_messages — send, recv and both at once.
  *   idea  : the two ends first tell each other what they run, in a message of the announcement's size each way; if the two
- *           match, the bytes follow
- *   cost  : a round trip, and a copy in and out; pieces of 32 MiB
+ *           match, the bytes follow, and a word of thanks comes back: MPI calls a message sent before all of it has left
+ *           this process, and nothing would send the rest while the rank computes
+ *   cost  : two round trips, and a copy in and out; pieces of 32 MiB
  *   order : MPI's: messages between two ranks with one tag arrive in the order in which they were sent
  *   fails : each side names the other if it does not come; what does not match is reported by both */
 #include <string.h>
 
 #include "common/comm/mpi/mpi_group.h"
-
-enum { TAG_OF_SENDER = 1, TAG_OF_RECEIVER, TAG_OF_DATA };
 
 /* One end of a message. `theirs` is what the other end announces. */
 struct end {
@@ -19,19 +18,21 @@ struct message {
     const ls_operation *operation;
     ls_comm *comm;
     const ls_announcement *what;
-    MPI_Comm mpi;
+    int peer, tag; /* in MPI's world; the group's first */
     MPI_Request requests[4];
     int count, error;
 };
 
 static void post_send(struct message *m, const void *bytes, size_t nbytes, int tag) {
     if (m->error == MPI_SUCCESS)
-        m->error = MPI_Isend(bytes, (int)nbytes, MPI_BYTE, m->what->root, tag, m->mpi, &m->requests[m->count++]);
+        m->error =
+            MPI_Isend(bytes, (int)nbytes, MPI_BYTE, m->peer, m->tag + tag, MPI_COMM_WORLD, &m->requests[m->count++]);
 }
 
 static void post_receive(struct message *m, void *bytes, size_t nbytes, int tag) {
     if (m->error == MPI_SUCCESS)
-        m->error = MPI_Irecv(bytes, (int)nbytes, MPI_BYTE, m->what->root, tag, m->mpi, &m->requests[m->count++]);
+        m->error =
+            MPI_Irecv(bytes, (int)nbytes, MPI_BYTE, m->peer, m->tag + tag, MPI_COMM_WORLD, &m->requests[m->count++]);
 }
 
 static ls_status await_posted(struct message *m) {
@@ -60,10 +61,10 @@ static ls_status meet(struct message *m, bool sends, bool receives) {
     struct end *out = &ends[0], *in = &ends[1];
     out->mine = in->mine = *m->what;
     if (receives) in->mine.sequence = m->what->offset;
-    if (sends) post_send(m, &out->mine, sizeof out->mine, TAG_OF_SENDER);
-    if (sends) post_receive(m, &out->theirs, sizeof out->theirs, TAG_OF_RECEIVER);
-    if (receives) post_send(m, &in->mine, sizeof in->mine, TAG_OF_RECEIVER);
-    if (receives) post_receive(m, &in->theirs, sizeof in->theirs, TAG_OF_SENDER);
+    if (sends) post_send(m, &out->mine, sizeof out->mine, LS_MPI_TAG_SENDER);
+    if (sends) post_receive(m, &out->theirs, sizeof out->theirs, LS_MPI_TAG_RECEIVER);
+    if (receives) post_send(m, &in->mine, sizeof in->mine, LS_MPI_TAG_RECEIVER);
+    if (receives) post_receive(m, &in->theirs, sizeof in->theirs, LS_MPI_TAG_SENDER);
     ls_status status = await_posted(m);
     if (status == LS_OK && sends) status = compare(m, &out->mine, &out->theirs);
     if (status == LS_OK && receives) status = compare(m, &in->theirs, &in->mine);
@@ -80,12 +81,16 @@ static ls_status move_pieces(struct message *m, bool sends, bool receives) {
     for (size_t first = 0; first < total; first += piece) {
         size_t nbytes = total - first < piece ? total - first : piece;
         if (sends) memcpy(out, from + first, nbytes);
-        if (sends) post_send(m, out, nbytes, TAG_OF_DATA);
-        if (receives) post_receive(m, out + piece, nbytes, TAG_OF_DATA);
+        if (sends) post_send(m, out, nbytes, LS_MPI_TAG_DATA);
+        if (receives) post_receive(m, out + piece, nbytes, LS_MPI_TAG_DATA);
         ls_status status = await_posted(m);
         if (status != LS_OK) return status;
         if (receives) memcpy(to + first, out + piece, nbytes);
     }
+    if (receives) post_send(m, NULL, 0, LS_MPI_TAG_THANKS);
+    if (sends) post_receive(m, NULL, 0, LS_MPI_TAG_THANKS);
+    ls_status status = await_posted(m);
+    if (status != LS_OK) return status;
     if (sends && total > 0) ls_comm_count_sent(m->comm, 1, total);
     if (receives && total > 0) ls_comm_count_received(m->comm, 1, total);
     return LS_OK;
@@ -93,7 +98,11 @@ static ls_status move_pieces(struct message *m, bool sends, bool receives) {
 
 ls_status ls_mpi_run_message(const ls_operation *operation) {
     struct ls_mpi_group *g = operation->comm->carrier_state;
-    struct message m = {.operation = operation, .comm = operation->comm, .what = &operation->what, .mpi = g->all};
+    struct message m = {.operation = operation,
+                        .comm = operation->comm,
+                        .what = &operation->what,
+                        .peer = g->all.rank[operation->what.root],
+                        .tag = g->tag};
     bool sends = m.what->kind != LS_OPERATION_RECV, receives = m.what->kind != LS_OPERATION_SEND;
     ls_status status = meet(&m, sends, receives);
     bool recorded = m.what->kind == LS_OPERATION_SEND_RECV ? operation->comm->rank < m.what->root : true;

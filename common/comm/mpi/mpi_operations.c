@@ -1,7 +1,7 @@
 /* mpi_operations — collective operations: Open MPI moves the bytes, our kernels reduce them.
- *   idea  : the ranks meet in the control area, as in shared memory; then MPI's nonblocking collective runs on memory of the
- *           group's own, and this thread asks it for progress while it watches the group; then all meet once more.
- *           Messages of one round need no MPI: they go along with the meeting
+ *   idea  : the ranks meet in the control area, as in shared memory; then each sends what the others need, in MPI's
+ *           nonblocking messages on memory of the group's own, and asks MPI for progress while it watches the group; then
+ *           all meet once more. Messages of one round need no MPI: they go along with the meeting
  *   cost  : two meetings, a copy in and out; pieces of 32 MiB of what a rank publishes or gets, one after the other. Bytes
  *           that a rank sends and receives are those of the shared-memory operations (collectives.c):
  *             all_reduce      direct: all-to-all of shares, and all-gather of the sums. naive: gather on rank 0 and
@@ -9,7 +9,9 @@
  *             reduce          gather on root
  *             reduce_scatter  all-to-all
  *   order : sums run over the ranks in the order 0, 1, 2, ..., as in shared memory, so they have the same bits: MPI's own
- *           reductions choose the order by the number of ranks and bytes, round fp16 at each addition, and drop NaN
+ *           collectives choose the order by the number of ranks and bytes, round fp16 at each addition, drop NaN, and need a
+ *           communicator, which takes a call without a deadline to make. At the number of hosts that a group has
+ *           (LS_COMM_MAX_RANKS) they would save a few of a broadcast's steps
  *   safe  : between the meetings no rank can be at another operation
  *   fails : ranks that die, stop, or do not come are named by the waits (wait.c): all that are not through with the operation
  *           are missing from the second meeting */
@@ -45,6 +47,8 @@ bool ls_mpi_progress(void *context) {
     return true;
 }
 
+enum { TESTS = 8 }; /* one moves a piece of a message on, before this thread may sleep */
+
 struct requests {
     MPI_Request *requests;
     int count, error;
@@ -53,7 +57,9 @@ struct requests {
 static bool are_done(void *context) {
     struct requests *r = context;
     int done = 0;
-    r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
+    r->error = MPI_SUCCESS;
+    for (int i = 0; i < TESTS && !done && r->error == MPI_SUCCESS; i++)
+        r->error = MPI_Testall(r->count, r->requests, &done, MPI_STATUSES_IGNORE);
     return done || r->error != MPI_SUCCESS;
 }
 
@@ -70,20 +76,38 @@ ls_status ls_mpi_await(ls_comm *comm, const ls_announcement *what, int peer, MPI
 struct piece {
     const ls_operation *operation;
     ls_comm *comm;
-    MPI_Comm mpi;
-    int ranks;    /* in it */
+    const struct ls_mpi_ranks *among;
+    int ranks; /* of them */
+    int tag;
     size_t first; /* column */
     size_t count; /* of them */
     size_t element_nbytes;
     char *in, *out;
 };
 
-static int bytes_of(const struct piece *p) { return (int)(p->count * p->element_nbytes); }
+static size_t bytes_of(const struct piece *p) { return p->count * p->element_nbytes; }
 
-static ls_status await(const struct piece *p, int error, MPI_Request *request) {
-    const ls_announcement *what = &p->operation->what;
-    return error == MPI_SUCCESS ? ls_mpi_await(p->comm, what, LS_POLLED, request, 1)
-                                : ls_mpi_fail(p->comm, what, error);
+enum { ALL = -1 };
+
+/* Row r of `in` (stride 0: the same row) goes to rank r, if this rank is `from` (or ALL are) and that is `to`, likewise; what
+ * comes from rank r is row r of `out`, or from a single one row 0. */
+static ls_status move(const struct piece *p, int from, int to, size_t stride, size_t nbytes) {
+    MPI_Request requests[2 * LS_COMM_MAX_RANKS];
+    int count = 0, error = MPI_SUCCESS, self = p->among->self;
+    bool sends = from == ALL || from == self, receives = to == ALL || to == self;
+    for (int i = 1; i <= p->ranks && error == MPI_SUCCESS; i++) {
+        int r = (self + i) % p->ranks, other = p->among->rank[r]; /* each begins with another one */
+        char *out = p->out + (from == ALL ? (size_t)r * nbytes : 0);
+        bool goes = sends && (to == ALL || to == r), comes = receives && (from == ALL || from == r);
+        if (r == self && goes && comes) memcpy(out, p->in + (size_t)r * stride, nbytes);
+        if (r == self) continue;
+        if (comes) error = MPI_Irecv(out, (int)nbytes, MPI_BYTE, other, p->tag, MPI_COMM_WORLD, &requests[count++]);
+        if (goes && error == MPI_SUCCESS)
+            error = MPI_Isend(p->in + (size_t)r * stride, (int)nbytes, MPI_BYTE, other, p->tag, MPI_COMM_WORLD,
+                              &requests[count++]);
+    }
+    if (error != MPI_SUCCESS) return ls_mpi_fail(p->comm, &p->operation->what, error);
+    return ls_mpi_await(p->comm, &p->operation->what, LS_POLLED, requests, count);
 }
 
 /* Rows `first` .. `end` of the caller's matrix to rows 0, 1, ... of the memory, and back. */
@@ -112,52 +136,37 @@ static size_t share_of(const struct piece *p) { return (p->count + (size_t)p->ra
 
 /* From `in` to `out`: each rank gets everybody's share, reduces it, and gives it to all. */
 static ls_status reduce_shares(const struct piece *p) {
-    MPI_Request request;
-    size_t share = share_of(p);
-    int nbytes = (int)(share * p->element_nbytes);
-    int error = MPI_Ialltoall(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    size_t share = share_of(p), nbytes = share * p->element_nbytes;
+    ls_status status = move(p, ALL, ALL, nbytes, nbytes);
     if (status != LS_OK) return status;
     reduce_rows(p, share, p->in);
-    error = MPI_Iallgather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    return await(p, error, &request);
-}
-
-static ls_status gather(const struct piece *p, int root) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
-    return await(p, MPI_Igather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, root, p->mpi, &request), &request);
+    return move(p, ALL, ALL, 0, nbytes);
 }
 
 static ls_status all_reduce(const struct piece *p) {
-    MPI_Request request;
+    bool naive = strcmp(p->comm->allreduce->name, "naive") == 0;
     copy_in(p, p->operation->receive, 1);
-    if (strcmp(p->comm->allreduce->name, "naive") != 0) {
-        ls_status status = reduce_shares(p);
-        if (status == LS_OK) copy_out(p, p->out, 1);
-        return status;
+    ls_status status = naive ? move(p, ALL, 0, 0, bytes_of(p)) : reduce_shares(p);
+    if (status == LS_OK && naive) {
+        if (p->comm->rank == 0) reduce_rows(p, p->count, p->in);
+        status = move(p, 0, ALL, 0, bytes_of(p));
     }
-    ls_status status = gather(p, 0);
-    if (status != LS_OK) return status;
-    if (p->comm->rank == 0) reduce_rows(p, p->count, p->in);
-    status = await(p, MPI_Ibcast(p->in, bytes_of(p), MPI_BYTE, 0, p->mpi, &request), &request);
-    if (status == LS_OK) copy_out(p, p->in, 1);
+    if (status == LS_OK) copy_out(p, p->out, 1);
     return status;
 }
 
 static ls_status broadcast(const struct piece *p) {
-    MPI_Request request;
     int root = p->operation->what.root;
     if (p->comm->rank == root) copy_in(p, p->operation->receive, 1);
-    ls_status status = await(p, MPI_Ibcast(p->in, bytes_of(p), MPI_BYTE, root, p->mpi, &request), &request);
-    if (status == LS_OK && p->comm->rank != root) copy_out(p, p->in, 1);
+    ls_status status = move(p, root, ALL, 0, bytes_of(p));
+    if (status == LS_OK && p->comm->rank != root) copy_out(p, p->out, 1);
     return status;
 }
 
 static ls_status reduce(const struct piece *p) {
     int root = p->operation->what.root;
     copy_in(p, p->operation->receive, 1);
-    ls_status status = gather(p, root);
+    ls_status status = move(p, ALL, root, 0, bytes_of(p));
     if (status != LS_OK || p->comm->rank != root) return status;
     reduce_rows(p, p->count, p->in);
     copy_out(p, p->in, 1);
@@ -165,41 +174,33 @@ static ls_status reduce(const struct piece *p) {
 }
 
 static ls_status all_gather(const struct piece *p) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
     copy_in(p, p->operation->send, 1);
-    int error = MPI_Iallgather(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, ALL, ALL, 0, bytes_of(p));
     if (status == LS_OK) copy_out(p, p->out, (size_t)p->ranks);
     return status;
 }
 
 static ls_status reduce_scatter(const struct piece *p) {
-    MPI_Request request;
-    int nbytes = bytes_of(p);
     copy_in(p, p->operation->send, (size_t)p->ranks);
-    int error = MPI_Ialltoall(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, ALL, ALL, bytes_of(p), bytes_of(p));
     if (status != LS_OK) return status;
     reduce_rows(p, p->count, p->in);
     copy_out(p, p->in, 1);
     return LS_OK;
 }
 
-static ls_status gather_on_root(const struct piece *p) {
+static ls_status gather(const struct piece *p) {
     int root = p->operation->what.root;
     copy_in(p, p->operation->send, 1);
-    ls_status status = gather(p, root);
+    ls_status status = move(p, ALL, root, 0, bytes_of(p));
     if (status == LS_OK && p->comm->rank == root) copy_out(p, p->out, (size_t)p->ranks);
     return status;
 }
 
 static ls_status scatter(const struct piece *p) {
-    MPI_Request request;
-    int root = p->operation->what.root, nbytes = bytes_of(p);
+    int root = p->operation->what.root;
     if (p->comm->rank == root) copy_in(p, p->operation->send, (size_t)p->ranks);
-    int error = MPI_Iscatter(p->in, nbytes, MPI_BYTE, p->out, nbytes, MPI_BYTE, root, p->mpi, &request);
-    ls_status status = await(p, error, &request);
+    ls_status status = move(p, root, ALL, bytes_of(p), bytes_of(p));
     if (status == LS_OK) copy_out(p, p->out, 1);
     return status;
 }
@@ -210,19 +211,18 @@ static ls_status scatter(const struct piece *p) {
 enum route { ALL_TO_ALL, TO_ROOT, FROM_ROOT };
 
 static const struct {
-    ls_status (*in_one_round)(const ls_operation *operation); /* in the control area */
     ls_status (*run)(const struct piece *piece);
     bool rows; /* a rank publishes or gets one for each rank */
     enum route route;
 } operations[] = {
-    [LS_OPERATION_ALL_REDUCE] = {ls_run_all_reduce, all_reduce, false, ALL_TO_ALL},
-    [LS_OPERATION_BROADCAST] = {ls_run_broadcast, broadcast, false, FROM_ROOT},
-    [LS_OPERATION_REDUCE] = {ls_run_reduce, reduce, true, TO_ROOT},
-    [LS_OPERATION_ALL_GATHER] = {ls_run_all_gather, all_gather, true, ALL_TO_ALL},
-    [LS_OPERATION_REDUCE_SCATTER] = {ls_run_reduce_scatter, reduce_scatter, true, ALL_TO_ALL},
-    [LS_OPERATION_GATHER] = {ls_run_gather, gather_on_root, true, TO_ROOT},
-    [LS_OPERATION_SCATTER] = {ls_run_scatter, scatter, true, FROM_ROOT},
-    [LS_OPERATION_BARRIER] = {ls_run_barrier, NULL, false, ALL_TO_ALL},
+    [LS_OPERATION_ALL_REDUCE] = {all_reduce, false, ALL_TO_ALL},
+    [LS_OPERATION_BROADCAST] = {broadcast, false, FROM_ROOT},
+    [LS_OPERATION_REDUCE] = {reduce, true, TO_ROOT},
+    [LS_OPERATION_ALL_GATHER] = {all_gather, true, ALL_TO_ALL},
+    [LS_OPERATION_REDUCE_SCATTER] = {reduce_scatter, true, ALL_TO_ALL},
+    [LS_OPERATION_GATHER] = {gather, true, TO_ROOT},
+    [LS_OPERATION_SCATTER] = {scatter, true, FROM_ROOT},
+    [LS_OPERATION_BARRIER] = {NULL, false, ALL_TO_ALL},
 };
 
 /* As collectives.c and the algorithms count it, whatever MPI makes of it. */
@@ -250,10 +250,8 @@ static void count_traffic(const ls_operation *operation) {
 static bool is_one_round(const ls_operation *operation) {
     const ls_announcement *what = &operation->what;
     bool all_reduce = what->kind == LS_OPERATION_ALL_REDUCE;
-    bool publishes_rows = what->kind == LS_OPERATION_REDUCE_SCATTER || what->kind == LS_OPERATION_SCATTER;
-    size_t rows = publishes_rows ? (size_t)operation->comm->world_size : 1;
     size_t limit = all_reduce ? operation->comm->allreduce->one_round_bytes : LS_EAGER_BYTES;
-    return what->count == 0 || rows * what->count * ls_dtype_nbytes((ls_dtype)what->dtype) <= limit;
+    return what->count == 0 || ls_published_nbytes(operation->comm, what) <= limit;
 }
 
 static ls_status run_pieces(struct piece *p) {
@@ -288,8 +286,9 @@ static ls_status reduce_across(ls_exchange *x, ls_range range) {
     char *share = x->view[x->comm->rank] + range.begin * x->element_nbytes;
     struct piece p = {.operation = x->operation,
                       .comm = comm,
-                      .mpi = g->across,
-                      .ranks = g->nodes,
+                      .among = &g->across,
+                      .ranks = g->across.count,
+                      .tag = g->tag + LS_MPI_TAG_COLLECTIVE,
                       .element_nbytes = x->element_nbytes};
     size_t count = ls_range_count(range), columns = LS_MPI_PIECE_BYTES / x->element_nbytes;
     size_t area = ((count < columns ? count : columns) + (size_t)p.ranks) * x->element_nbytes;
@@ -307,24 +306,29 @@ static ls_status reduce_across(ls_exchange *x, ls_range range) {
     return LS_OK;
 }
 
-/* The exchange inside the node. All nodes cut alike: as if all buffers were staged, unless none is. */
+/* The exchange inside the node, in pieces that lie in memory which its ranks share: every node cuts alike. */
 static ls_status run_hierarchical(const ls_operation *operation, struct ls_mpi_group *g) {
     ls_operation inside = *operation;
     inside.comm = g->inner;
-    g->inner->across = g->nodes > 1 ? reduce_across : NULL;
+    g->inner->across = g->across.count > 1 ? reduce_across : NULL;
     g->inner->across_comm = operation->comm;
     ls_exchange x = {.operation = &inside,
-                     .buffer = operation->receive,
+                     .buffer = g->stage,
                      .parts = 1,
-                     .count = operation->what.count,
-                     .write_back = true,
                      .algorithm = operation->comm->allreduce->name,
                      .run = ls_allreduce_hierarchical};
-    for (int r = 0; r < operation->comm->world_size; r++)
-        x.sliced = x.sliced || ls_comm_announced(operation->comm, LS_CHANNEL_STREAM, r)->offset == LS_OFFSET_STAGED;
+    size_t element_nbytes = ls_dtype_nbytes((ls_dtype)operation->what.dtype), total = operation->what.count;
+    size_t columns = LS_MPI_STAGE_BYTES / element_nbytes;
     ls_comm_traffic before, after;
+    ls_status status = LS_OK;
     ls_comm_traffic_read(g->inner, &before);
-    ls_status status = ls_exchange_run(&x);
+    for (size_t first = 0; status == LS_OK && first < total; first += x.count) {
+        char *caller = (char *)operation->receive + first * element_nbytes;
+        x.count = total - first < columns ? total - first : columns;
+        memcpy(g->stage, caller, x.count * element_nbytes);
+        status = ls_exchange_run(&x);
+        if (status == LS_OK) memcpy(caller, g->stage, x.count * element_nbytes);
+    }
     ls_comm_traffic_read(g->inner, &after);
     ls_comm_count_sent(operation->comm, after.sent_messages - before.sent_messages,
                        after.sent_bytes - before.sent_bytes);
@@ -337,17 +341,17 @@ ls_status ls_mpi_run_collective(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     struct ls_mpi_group *g = comm->carrier_state;
     ls_announcement what = operation->what;
-    if (is_one_round(operation)) return operations[what.kind].in_one_round(operation);
+    if (is_one_round(operation)) return ls_run_in_shared_memory(operation);
     bool nested = what.kind == LS_OPERATION_ALL_REDUCE && g->inner;
-    if (nested) what.offset = ls_segment_offset(g->inner, operation->receive);
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_STREAM, &what);
     if (status != LS_OK) return status;
     if (ls_probing()) ls_comm_probe_meeting(operation, nested ? comm->allreduce->name : NULL);
     ls_comm_gate_open(comm, LS_CHANNEL_STREAM);
     struct piece piece = {.operation = operation,
                           .comm = comm,
-                          .mpi = g->all,
+                          .among = &g->all,
                           .ranks = comm->world_size,
+                          .tag = g->tag + LS_MPI_TAG_COLLECTIVE,
                           .element_nbytes = ls_dtype_nbytes((ls_dtype)what.dtype)};
     status = nested ? run_hierarchical(operation, g) : run_pieces(&piece);
     if (status == LS_OK && !nested) count_traffic(operation);

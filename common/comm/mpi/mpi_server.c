@@ -4,6 +4,7 @@
  *           the name of the host's lowest rank; a thread does that while MPI_Init waits for it
  *   cost  : some hundred bytes per rank and two exchanges, while the first group forms
  *   order : the hosts' answers are put together in the order of the hosts, the same on all
+ *   mpirun: a job that it has started goes the same way, and mpirun takes it for a job without MPI
  *   fails : the store names the rank that did not come. ls_pmix ends when its standard input does: with this process, however
  *           that ends, or when MPI is up */
 #define _GNU_SOURCE
@@ -23,7 +24,7 @@
 
 #include "common/comm/mpi/mpi_group.h"
 
-enum { FRAME_BYTES = 64 << 10, KEY_CAPACITY = 128, PATIENCE_MS = 2000 };
+enum { FRAME_BYTES = 64 << 10, KEY_CAPACITY = 128, PATIENCE_MS = 2000, ENTRIES = 128 };
 
 /* There is one per process, and it may still be needed by its thread when the group has failed. */
 static struct {
@@ -109,31 +110,34 @@ static void *serve(void *argument) {
 
 /* --- starting ls_pmix --------------------------------------------------------------------------------------------- */
 
-static bool is_inherited(const char *entry) {
-    return strncmp(entry, "PMIX_", 5) != 0 && strncmp(entry, "OMPI_", 5) != 0;
+/* Of an mpirun that has started this process: it would be asked instead. What its user has set stays. */
+static bool is_mpiruns(const char *entry) {
+    static const char *const names[] = {"PMIX_", "OMPI_MCA_ess", "OMPI_MCA_orte", "OMPI_MCA_pmix"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0) return true;
+    return false;
 }
 
-/* The environment without an mpirun's that started this process. */
-static char **clean_environment(void) {
-    size_t count = 0, used = 0;
-    while (environ[count]) count++;
-    char **clean = calloc(count + 1, sizeof *clean);
-    for (size_t i = 0; clean && i < count; i++)
-        if (is_inherited(environ[i])) clean[used++] = environ[i];
-    return clean;
+static void forget_mpirun(void) {
+    char name[256];
+    for (size_t i = 0; environ[i];) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(environ[i], "="), environ[i]);
+        if (is_mpiruns(environ[i]))
+            unsetenv(name); /* those behind it move up */
+        else
+            i++;
+    }
 }
 
 static int spawn(char *const *arguments) {
     int ends[2];
     posix_spawn_file_actions_t actions;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return errno;
-    char **environment = clean_environment();
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    int error = environment ? posix_spawn(&server.pid, arguments[0], &actions, NULL, arguments, environment) : ENOMEM;
+    int error = posix_spawn(&server.pid, arguments[0], &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    free(environment);
     close(ends[1]);
     server.fd = ends[0];
     return error;
@@ -190,19 +194,21 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options) {
     snprintf(server.group, sizeof server.group, "%s", options->group ? options->group : "group0");
     snprintf(name, sizeof name, "lockstep-%016llx", (unsigned long long)comm->name_hash);
     server.fd = -1;
+    forget_mpirun();
     find_hosts(comm, hosts, sizeof hosts);
     ls_status status = comm->rank == comm->leader ? start(comm, name, hosts) : LS_OK;
     if (status == LS_OK) {
         key_of(key, "server", 0, ls_job_rank(comm, comm->leader));
-        status = server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - 64, &nbytes);
+        status =
+            server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - ENTRIES, &nbytes);
     }
     if (status != LS_OK) {
         (void)ls_comm_abort(comm, "it has no server for Open MPI");
         return status;
     }
-    /* A rank that an other launcher than mpirun has started: JSM's, whose processes look for their PMIx server by
-     * themselves. */
-    snprintf(server.environment + nbytes, 64, "PMIX_RANK=%d\nJSM_JSRUN_PORT=0\nOMPI_MCA_pmix=ext3x\n", comm->rank);
+    /* Open MPI takes this for another launcher than mpirun, JSM, whose processes look for their PMIx server by themselves. */
+    snprintf(server.environment + nbytes, ENTRIES,
+             "PMIX_RANK=%d\nJSM_JSRUN_PORT=0\nOMPI_MCA_pmix=ext3x\nOMPI_MCA_orte_create_session_dirs=0\n", comm->rank);
     apply_environment(true);
     server.serves = server.fd >= 0 && pthread_create(&server.thread, NULL, serve, NULL) == 0;
     return LS_OK;

@@ -1,13 +1,12 @@
 /* mpi_world — bringing MPI up, once in a process.
  *   idea  : MPI_Init makes one world per process, for good. It is made of the ranks of the first group (the job's); later
- *           groups, of a mesh or of the ranks that are left after a failure (--elastic), are communicators of some of its
- *           ranks. Behind MPI_Init the connection to the PMIx server is closed: all addresses are known by then
- *           (mpi_add_procs_cutoff), and a server that ends, or an mpirun, can no longer end this process
- *   threads: MPI_THREAD_MULTIPLE. Groups run in the threads of their streams, and making a group blocks; under one lock, or
- *           in one thread for all, a rank that makes a group would keep the others from ending the operation behind
- *           which they come to make it
+ *           groups, of a mesh or of the ranks that are left after a failure (--elastic), are some of its ranks and tags of their
+ *           own: making a communicator would be a call without a deadline, and spins. Behind MPI_Init the connection to the PMIx server is closed: all addresses are known by then
+ *           (mpi_add_procs_cutoff), and a server that ends can no longer end this process
+ *   threads: MPI_THREAD_MULTIPLE. Groups run in the threads of their streams; a thread for all would cost each operation
+ *           two hand-overs
  *   order : ranks meet before, so that all know who is in which world
- *   fails : MPI's blocking calls have no deadline: they run in a thread that is left behind if a peer does not come. Open
+ *   fails : MPI_Init has no deadline: it runs in a thread that is left behind if a peer does not come. Open
  *           MPI ends the process where it cannot go on (its errmgr's abort): instead that is ignored here, the request
  *           never ends, and the group's own watch says who is gone. MPI_Finalize, which waits for all ranks, is never
  *           called */
@@ -29,6 +28,7 @@ static struct {
     uint32_t name;
     int error, threads;
     bool closed;
+    atomic_bool done; /* MPI_Init has returned */
 } world = {.rank = -1};
 
 static const ls_announcement joining = {.kind = LS_OPERATION_JOIN, .root = -1};
@@ -38,47 +38,6 @@ ls_status ls_mpi_fail(ls_comm *comm, const ls_announcement *what, int error) {
     int length = 0;
     MPI_Error_string(error, text, &length);
     return ls_comm_break(comm, LS_ERR_SYSTEM, what, "Open MPI: %s", text);
-}
-
-/* --- calls without a deadline --------------------------------------------------------------------------------------- */
-
-struct call {
-    void (*run)(void *context);
-    void *context;
-    atomic_bool done;
-};
-
-static void *run_call(void *argument) {
-    struct call *call = argument;
-    call->run(call->context);
-    atomic_store(&call->done, true);
-    return NULL;
-}
-
-static bool is_over(void *context) {
-    struct call *call = context;
-    return atomic_load(&call->done) || ls_mpi_server_has_failed();
-}
-
-ls_status ls_mpi_call(ls_comm *comm, void (*run)(void *context), void *context) {
-    pthread_t thread;
-    struct call *call = malloc(sizeof *call);
-    if (call) *call = (struct call){.run = run, .context = context};
-    if (!call || pthread_create(&thread, NULL, run_call, call) != 0) {
-        free(call);
-        return ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "rank %d cannot start a thread for Open MPI",
-                             ls_job_rank(comm, comm->rank));
-    }
-    pthread_detach(thread);
-    ls_comm_gate_open(comm, LS_CHANNEL_HOST);
-    const ls_wait wait = {
-        .peer = LS_POLLED, .channel = LS_CHANNEL_HOST, .what = &joining, .poll = is_over, .context = call};
-    ls_status status = ls_comm_wait(comm, &wait);
-    if (status == LS_OK && !atomic_load(&call->done))
-        status = ls_comm_break(comm, LS_ERR_PEER, NULL, "the hosts could not exchange Open MPI's addresses");
-    if (status != LS_OK) return status; /* the thread may still use `call` */
-    free(call);
-    return ls_comm_gate_close(comm, LS_CHANNEL_HOST, &joining, NULL);
 }
 
 /* --- MPI_Init ----------------------------------------------------------------------------------------------------- */
@@ -92,6 +51,12 @@ struct errmgr {
 
 static void ignore_abort(int code, char *format, ...) { (void)code, (void)format; }
 
+/* opal_show_help, a page on what may be wrong, printed when a peer is gone. */
+static int ignore_help(const char *file, const char *topic, int header, ...) {
+    (void)file, (void)topic, (void)header;
+    return 0;
+}
+
 static int ignore_abort_of_peers(void *names, size_t count, int code) {
     (void)names, (void)count, (void)code;
     return 0;
@@ -103,13 +68,12 @@ static void show_libraries(void) {
     if (dladdr((void *)(uintptr_t)MPI_Init_thread, &info)) (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL);
 }
 
-static void initialise(void *context) {
-    (void)context;
-    show_libraries();
-    world.error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &world.threads);
-    if (world.error != MPI_SUCCESS) return;
+/* From here on nothing that happens to another process ends this one. */
+static void release_server(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     struct errmgr *errmgr = dlsym(RTLD_DEFAULT, "orte_errmgr");
+    int (**show_help)(const char *, const char *, int, ...) = dlsym(RTLD_DEFAULT, "opal_show_help");
+    if (show_help) *show_help = ignore_help;
     int (*finalize)(const void *, size_t) =
         (int (*)(const void *, size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "PMIx_Finalize");
     if (errmgr) {
@@ -117,6 +81,15 @@ static void initialise(void *context) {
         errmgr->abort_peers = ignore_abort_of_peers;
     }
     world.closed = errmgr && finalize && finalize(NULL, 0) == 0;
+}
+
+static void *initialise(void *argument) {
+    (void)argument;
+    show_libraries();
+    world.error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &world.threads);
+    if (world.error == MPI_SUCCESS) release_server();
+    atomic_store(&world.done, true);
+    return NULL;
 }
 
 /* The interface that has this host's address; on one host that is the loopback. */
@@ -146,11 +119,31 @@ static void set_defaults(const ls_comm *comm) {
     setenv("OMPI_MCA_mpi_warn_on_fork", "0", 0);
 }
 
-static ls_status start(ls_comm *comm, const ls_comm_options *options, bool under_mpirun) {
+static bool is_up(void *context) {
+    (void)context;
+    return atomic_load(&world.done) || ls_mpi_server_has_failed();
+}
+
+/* MPI_Init knows no deadline. Its thread is left behind if it does not return. */
+static ls_status initialise_all(ls_comm *comm) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, initialise, NULL) != 0)
+        return ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "rank %d cannot start a thread for Open MPI",
+                             ls_job_rank(comm, comm->rank));
+    pthread_detach(thread);
+    ls_comm_gate_open(comm, LS_CHANNEL_HOST);
+    const ls_wait wait = {.peer = LS_POLLED, .channel = LS_CHANNEL_HOST, .what = &joining, .poll = is_up};
+    ls_status status = ls_comm_wait(comm, &wait);
+    if (status == LS_OK && !atomic_load(&world.done))
+        status = ls_comm_break(comm, LS_ERR_PEER, NULL, "the hosts could not exchange Open MPI's addresses");
+    return status == LS_OK ? ls_comm_gate_close(comm, LS_CHANNEL_HOST, &joining, NULL) : status;
+}
+
+static ls_status start(ls_comm *comm, const ls_comm_options *options) {
     set_defaults(comm);
-    ls_status status = under_mpirun ? LS_OK : ls_mpi_server_join(comm, options);
-    if (status == LS_OK) status = ls_mpi_call(comm, initialise, NULL);
-    if (!under_mpirun) ls_mpi_server_leave(status == LS_OK);
+    ls_status status = ls_mpi_server_join(comm, options);
+    if (status == LS_OK) status = initialise_all(comm);
+    ls_mpi_server_leave(status == LS_OK);
     if (status != LS_OK) return status;
     int rank = -1, size = 0;
     if (world.error != MPI_SUCCESS) return ls_mpi_fail(comm, NULL, world.error);
@@ -169,37 +162,31 @@ static ls_status start(ls_comm *comm, const ls_comm_options *options, bool under
 
 /* --- who is in which world ---------------------------------------------------------------------------------------- */
 
-enum { FRESH, UNDER_MPIRUN, IN_A_WORLD }; /* and then the rank there */
+enum { FRESH, IN_A_WORLD }; /* and then the rank there */
 
-static bool has_number(const char *name, int expected) {
-    const char *text = getenv(name);
-    return text && atoi(text) == expected;
+static uint64_t own_state(void) {
+    if (world.rank < 0) return FRESH;
+    return (uint64_t)world.name << 32 | (uint64_t)(IN_A_WORLD + world.rank);
 }
 
-static uint64_t own_state(const ls_comm *comm) {
-    if (world.rank >= 0) return (uint64_t)world.name << 32 | (uint64_t)(IN_A_WORLD + world.rank);
-    bool mpirun = getenv("PMIX_NAMESPACE") && has_number("OMPI_COMM_WORLD_RANK", comm->rank) &&
-                  has_number("OMPI_COMM_WORLD_SIZE", comm->world_size);
-    return mpirun ? UNDER_MPIRUN : FRESH;
-}
-
-ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, int world_ranks[LS_COMM_MAX_RANKS]) {
-    ls_announcement what = {.kind = LS_OPERATION_JOIN, .sequence = 1, .offset = own_state(comm), .root = -1};
-    bool late[LS_COMM_MAX_RANKS], mpirun = true;
+ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struct ls_mpi_ranks *ranks) {
+    ls_announcement what = {.kind = LS_OPERATION_JOIN, .sequence = 1, .offset = own_state(), .root = -1};
+    bool late[LS_COMM_MAX_RANKS];
     int late_count = 0;
     char text[LS_RANKS_TEXT_CAPACITY];
     ls_status status = ls_comm_meet(comm, LS_CHANNEL_HOST, &what);
     if (status != LS_OK) return status;
     uint64_t known = 0;
+    ranks->count = comm->world_size;
+    ranks->self = comm->rank;
     for (int r = 0; r < comm->world_size; r++) {
         uint64_t state = ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
-        mpirun = mpirun && state == UNDER_MPIRUN;
         late[r] = state < IN_A_WORLD;
         late_count += late[r];
         if (!late[r] && known == 0) known = state >> 32 | 1ULL << 32;
-        world_ranks[r] = late[r] ? r : (int)(uint32_t)state - IN_A_WORLD;
+        ranks->rank[r] = late[r] ? r : (int)(uint32_t)state - IN_A_WORLD;
     }
-    if (late_count == comm->world_size) return start(comm, options, mpirun);
+    if (late_count == comm->world_size) return start(comm, options);
     for (int r = 0; r < comm->world_size; r++)
         late[r] = late[r] || (ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset >> 32 | 1ULL << 32) != known;
     for (int r = 0; r < comm->world_size; r++)

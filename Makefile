@@ -295,7 +295,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 	@BUILD=$(BUILD) tests/pytorch/run.sh $(if $(PYTHON),$(call quoted,$(PYTHON)))
 
 # COMM_ARGS: further options of bench_comm.
-bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
+bench-comm: $(PROGRAMS) $(BENCH_MPI) $(MPI_PLUGIN) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # LAUNCH_ARGS: further options of bench_launch; TORCHRUN: one that is not in PATH.

@@ -19,15 +19,11 @@
  *           stays for up to half a deadline more, in which that one's wait ends, and names the rank that it lacks. Where
  *           the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
@@ -38,7 +34,6 @@
 #define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of who has come, so its verdict is to be the first */
 #define LS_POLL_NS 50000      /* between two polls that neither spin nor yield */
 #define LS_SETTLE_NS 200000   /* between two looks at whether all have noticed a failure */
-#define LS_SILENT_MS 1000     /* a host's heartbeat is as late as that */
 #define LS_FRESH_NS 250000000 /* two heartbeats and more: what the record shows of other hosts */
 #define LS_REASON_LOOKS 5000  /* at whether who broke the group has said why */
 
@@ -59,9 +54,8 @@ static bool tell_peers(ls_comm *comm, ls_status status, int rank, const char *re
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
         /* it may still be writing its reason; the count bounds what a rank that died there costs */
-        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++) {
+        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++)
             nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
-        }
         return false;
     }
     comm->broken->status = (int32_t)status;
@@ -188,57 +182,6 @@ static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing)
     return count;
 }
 
-void ls_comm_watch_peers(ls_comm *comm) {
-    for (int r = 0; r < comm->world_size; r++) {
-        pid_t pid = (pid_t)atomic_load(&comm->segment->slot[r].pid);
-        if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0 || !ls_is_on_this_host(comm, r)) continue;
-        /* Where the kernel has no pidfds, deaths show as missed deadlines. */
-        comm->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (comm->pidfd[r] < 0 && errno == ESRCH) atomic_store(&comm->segment->slot[r].left, LS_DIED);
-    }
-}
-
-/* Asks the kernel once for all missing ranks. */
-static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
-    struct pollfd processes[LS_COMM_MAX_RANKS];
-    for (int r = 0; r < comm->world_size; r++)
-        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not asked */
-    (void)poll(processes, (nfds_t)comm->world_size, 0);
-    for (int r = 0; r < comm->world_size; r++)
-        dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
-}
-
-/* A rank that is cut off will not come because of its host's leader; and nothing comes from other hosts where this
- * host's is gone. */
-static void ask_leaders(const ls_comm *comm, bool *missing) {
-    for (int r = 0; r < comm->world_size; r++) {
-        if (!missing[r] || ls_is_on_this_host(comm, r)) continue;
-        missing[comm->leader] = true;
-        if (atomic_load(&comm->segment->slot[r].left) != LS_CUT) continue;
-        missing[r] = false;
-        missing[ls_leader_of(comm, r)] = true;
-    }
-}
-
-/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and
- * those who left in good order are not named with them. */
-bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
-    bool any = false, dead[LS_COMM_MAX_RANKS];
-    if (comm->transport->over_hosts) ask_leaders(comm, missing);
-    find_dead(comm, missing, dead);
-    *died = false;
-    for (int r = 0; r < comm->world_size; r++) {
-        if (!missing[r]) continue;
-        int32_t left = atomic_load(&comm->segment->slot[r].left);
-        if (left == LS_LEFT) dead[r] = false; /* it left in good order, and then its process ended */
-        missing[r] = dead[r] || left != LS_PRESENT;
-        any = any || missing[r];
-        *died = *died || dead[r];
-    }
-    for (int r = 0; *died && r < comm->world_size; r++) missing[r] = missing[r] && dead[r];
-    return any;
-}
-
 /* The rank that keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not
  * wait. */
 static int find_culprit(const ls_comm *comm, int rank) {
@@ -251,39 +194,12 @@ static int find_culprit(const ls_comm *comm, int rank) {
     return rank;
 }
 
-static bool is_silent(const ls_comm *comm, int leader) {
-    return ls_coarse_now_ms() - atomic_load(&comm->segment->heard_ms[leader]) > LS_SILENT_MS;
-}
-
-/* Whom a rank on another host comes through, if nothing comes through that: then it is unknown how far the rank is. */
-static int find_silent(const ls_comm *comm, int rank) {
-    if (ls_is_on_this_host(comm, rank)) return rank;
-    if (is_silent(comm, comm->leader)) return comm->leader;
-    int leader = ls_leader_of(comm, rank);
-    return is_silent(comm, leader) ? leader : rank;
-}
-
-static void find_culprits(const ls_comm *comm, bool *missing) {
-    bool culprit[LS_COMM_MAX_RANKS] = {false};
-    for (int r = 0; r < comm->world_size; r++)
-        if (missing[r]) culprit[find_silent(comm, find_culprit(comm, r))] = true;
-    memcpy(missing, culprit, sizeof culprit);
-}
-
 /* Whether a rank waits for others, in whichever group. One that was stopped has not looked for long. */
 static bool is_waiting(const ls_comm *comm, int rank) {
     return ls_flight_looked_ms(comm, rank) > ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
 }
 
-static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
-    bool missing[LS_COMM_MAX_RANKS];
-    (void)find_missing(comm, wait, missing);
-    for (int r = 0; r < comm->world_size; r++)
-        if (missing[r] && is_waiting(comm, r)) return true;
-    return false;
-}
-
-/* Where an engine's progress is waited for, it does not say of whom: those that wait themselves are not to blame, unless
+/* Where a carrier's progress is waited for, it does not say of whom: ranks that wait themselves are not to blame, unless
  * all do. */
 static void spare_waiting(const ls_comm *comm, bool *missing) {
     bool rest[LS_COMM_MAX_RANKS], any = false;
@@ -294,12 +210,27 @@ static void spare_waiting(const ls_comm *comm, bool *missing) {
     if (any) memcpy(missing, rest, (size_t)comm->world_size * sizeof *missing);
 }
 
+static void find_culprits(const ls_comm *comm, bool *missing) {
+    bool culprit[LS_COMM_MAX_RANKS] = {false};
+    if (comm->carrier) spare_waiting(comm, missing);
+    for (int r = 0; r < comm->world_size; r++)
+        if (missing[r]) culprit[ls_comm_find_silent(comm, find_culprit(comm, r))] = true;
+    memcpy(missing, culprit, sizeof culprit);
+}
+
+static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
+    bool missing[LS_COMM_MAX_RANKS];
+    (void)find_missing(comm, wait, missing);
+    for (int r = 0; r < comm->world_size; r++)
+        if (missing[r] && is_waiting(comm, r)) return true;
+    return false;
+}
+
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late) {
     bool host_call = what && what->kind > LS_OPERATION_BARRIER;
     const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
     memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
     if (!wait || find_missing(comm, wait, late) == 0) return;
-    if (wait->peer == LS_POLLED) spare_waiting(comm, late);
     find_culprits(comm, late);
 }
 
@@ -345,7 +276,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     bool missing[LS_COMM_MAX_RANKS], died;
     if (ls_comm_is_broken(comm)) return report_broken(comm, wait->what);
     /* None: all have come, but the last one was stopped or killed before it rang the bell. */
-    if (find_missing(comm, wait, missing) == 0 && !wait->poll) return LS_OK;
+    if (find_missing(comm, wait, missing) == 0) return LS_OK;
     /* A rank may have done its part and left since we looked: only what is still not there accuses it. */
     struct lookout lookout = {.comm = comm, .wait = wait};
     if (ls_comm_only_lost(comm, missing, &died) && !is_there(&lookout)) {
@@ -355,12 +286,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
                              died ? "died" : "left the group without taking part");
     }
     if (ls_now_us() < until_us) return LS_OK;
-    if (is_there(&lookout)) return LS_OK;
-    if (find_missing(comm, wait, missing) == 0)
-        return wait->poll ? ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
-                                          ls_job_rank(comm, comm->rank), comm->timeout_s)
-                          : LS_OK;
-    if (wait->peer == LS_POLLED) spare_waiting(comm, missing);
+    if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
     return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
@@ -389,6 +315,9 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
             until_us = now_us + LS_PATROL_US;
         ls_status status = patrol(comm, wait, until_us);
         comm->channel[wait->channel].patrol = NULL;
+        if (status == LS_OK && wait->poll && now_us >= until_us && !is_there(&lookout)) /* though all have come */
+            status = ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
+                                   ls_job_rank(comm, comm->rank), comm->timeout_s);
         if (status != LS_OK) return status;
         left_us = until_us - ls_now_us();
         patience = (ls_patience){0};

@@ -57,13 +57,6 @@ const ls_announcement *ls_comm_announced(const ls_comm *comm, ls_channel_kind ch
 void ls_comm_enter(ls_comm *comm);
 void ls_comm_leave(ls_comm *comm, ls_status status);
 
-/* Opens a pidfd for every peer of this host that has joined. */
-void ls_comm_watch_peers(ls_comm *comm);
-
-/* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain, so
- * that after false none is marked any more; *died: whether these have died. */
-bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
-
 /* Whether any rank has broken the group. */
 bool ls_comm_is_broken(const ls_comm *comm);
 
@@ -79,6 +72,19 @@ void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *lat
 
 /* LS_OK while the group is whole, else the reported failure; asked before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
+
+/* --- who is lost (lost.c) ------------------------------------------------------------------------------------------- */
+
+/* Opens a pidfd for every peer of this host that has joined. */
+void ls_comm_watch_peers(ls_comm *comm);
+
+/* Keeps in `ranks` only those that died or, if none did, those that have left the group. Returns whether any remain, so
+ * that after false none is marked any more; *died: whether these have died. */
+bool ls_comm_only_lost(const ls_comm *comm, bool *ranks, bool *died);
+
+/* The leader through which a rank of another host is heard of, if nothing comes through it, since then it is not known how
+ * far the rank is; otherwise `rank`. */
+int ls_comm_find_silent(const ls_comm *comm, int rank);
 
 /* --- comparing what ranks have enqueued (flight_ring.c) ---------------------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /* Groups over several hosts: processes of one machine that take each other for ranks of 2, 3 or 4 hosts, which share no
  * memory and are joined over 127.0.0.1. What they compute, whom they name when one is lost, and that nothing is left. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,9 @@
 #include "tests/comm/ranks.h"
 
 #define TIMEOUT_S 2.0
-#define LONG_TIMEOUT_S 100.0 /* where something else is noticed long before; processes of a test end after 60 s */
+#define LONG_TIMEOUT_S                                                                                                 \
+    150.0 /* where something else is noticed long before; a whole machine may stand still for a minute */
+#define DEADLINE_S 200
 
 /* The host of each rank. */
 struct layout {
@@ -52,7 +56,8 @@ static void run(const struct layout *layout, void (*body)(struct rank *rank), vo
     backend.name = "hosts";
     backend.create = create_hosts;
     int exit_codes[LS_COMM_MAX_RANKS];
-    run_ranks_on(&backend, layout->ranks, 60, body, layout, meanwhile, exit_codes);
+    rank_get_timeout_s = LONG_TIMEOUT_S;
+    run_ranks_on(&backend, layout->ranks, DEADLINE_S, body, layout, meanwhile, exit_codes);
     for (int r = 0; r < layout->ranks; r++) {
         int expected = (good >> r & 1) ? 0 : other;
         if (exit_codes[r] != expected)
@@ -219,6 +224,22 @@ static void aborts_body(struct rank *rank) {
 
 TEST(all_hosts_hear_why_a_rank_gives_up) { run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
 
+/* Rank 2, which leads, has left long before. */
+static void aborts_late_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    float x = 0;
+    CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 3) sleep(1);
+    if (rank->rank == 3) CHECK(ls_comm_abort(rank->comm, "it has seen enough"));
+    if (rank->rank < 2) {
+        while (!ls_comm_is_broken(rank->comm)) usleep(1000);
+        CHECK(strcmp(rank->comm->broken->reason, "it has seen enough") == 0 && rank->comm->broken->rank == 3);
+    }
+    rank_close(rank);
+}
+
+TEST(a_leader_stays_for_the_last_words_of_its_host) { run(&two_and_two, aborts_late_body, NULL, UINT64_MAX, 0); }
+
 static void out_of_step_body(struct rank *rank) {
     open_rank(rank, LONG_TIMEOUT_S);
     float x[2] = {0};
@@ -243,6 +264,46 @@ static void large_body(struct rank *rank) {
 }
 
 TEST(large_operations_on_host_memory_need_a_carrier) { run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
+
+/* --- flight records ------------------------------------------------------------------------------------------------------- */
+
+/* As on another machine, which was started at another time; false: without the rights. This process' threads must be
+ * started behind it. */
+static bool shift_clock(long by_s) {
+    FILE *file = unshare(CLONE_NEWTIME) == 0 ? fopen("/proc/self/timens_offsets", "w") : NULL;
+    if (!file) return false;
+    bool written = fprintf(file, "monotonic %ld 0\n", by_s) > 0;
+    if (fclose(file) != 0 || !written) return false;
+    int space = open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    bool inside = space >= 0 && setns(space, CLONE_NEWTIME) == 0;
+    if (space >= 0) close(space);
+    return inside;
+}
+
+static bool is_about_now(int64_t time_ms) { return llabs(time_ms - ls_coarse_now_ms()) < 100000; }
+
+static void clocks_body(struct rank *rank) {
+    float x[100] = {0};
+    if (rank->rank == 1 && !shift_clock(3600)) print_message("no time namespace: both hosts have one clock\n");
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 1) CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    if (rank->rank == 0) {
+        while (ls_flight_looked_ms(rank->comm, 1) == 0) usleep(1000);
+        CHECK(is_about_now(ls_flight_looked_ms(rank->comm, 1)));
+        ls_flight_operation theirs;
+        const ls_flight_ring *ring = ls_flight_find_ring(&rank->comm->flight[1], rank->comm->name_hash);
+        while (!ring || !ls_flight_read_entry(ring, 0, &theirs)) {
+            usleep(1000);
+            ring = ls_flight_find_ring(&rank->comm->flight[1], rank->comm->name_hash);
+        }
+        CHECK(theirs.kind == LS_OPERATION_ALL_REDUCE && theirs.count == 100 && is_about_now(theirs.enqueued_ms));
+        CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM) == LS_OK);
+    }
+    rank_close(rank);
+}
+
+/* Each host sees the other's records in its own time. */
+TEST(hosts_have_clocks_of_their_own) { run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
 
 /* --- parts of a job --------------------------------------------------------------------------------------------------------- */
 
@@ -381,7 +442,7 @@ static void different_body(struct rank *rank) {
     struct layout layout = *(const struct layout *)rank->argument;
     ls_comm_options options = {.rank = rank->rank,
                                .world_size = layout.ranks,
-                               .timeout_s = TIMEOUT_S,
+                               .timeout_s = LONG_TIMEOUT_S,
                                .bootstrap = &rank->bootstrap,
                                .host = layout.host,
                                .address = "127.0.0.1",

@@ -8,7 +8,7 @@
 #include "tests/comm/operations.h"
 #include "tests/cuda/gpu_ranks.h"
 
-#define TIMEOUT_S 50.0
+#define TIMEOUT_S 100.0 /* a whole machine may stand still for a minute */
 enum { WORLD = 4, COUNT = 20001, GATHERED = WORLD * COUNT };
 
 static const unsigned char hosts[WORLD] = {0, 1, 1, 0};
@@ -40,6 +40,23 @@ static void operations_body(struct rank *rank) {
 }
 
 TEST(every_operation_on_gpu_memory_is_exact) { run(operations_body); }
+
+/* GPU 0 of each host is another one than that of the other host. */
+static void same_number_body(struct rank *rank) {
+    ls_status obstacle;
+    char text[512];
+    CHECK(gpu_rank_open(rank, 0, "direct", TIMEOUT_S) == LS_OK);
+    CHECK(ls_comm_find_nccl_obstacle(rank->comm, rank->device, &obstacle, text, sizeof text) == LS_OK);
+    CHECK(rank->world_size == 2 ? obstacle == LS_OK : strcmp(text, "ranks 0 and 3 share GPU 0") == 0);
+    rank_close(rank);
+}
+
+TEST(gpus_of_two_hosts_are_not_shared) {
+    backend = rank_backends[0];
+    backend.create = create_hosts;
+    run_good_ranks_on(&backend, 2, same_number_body, &path);
+    run_good_ranks_on(&backend, WORLD, same_number_body, &path);
+}
 
 /* --- host memory ------------------------------------------------------------------------------------------------------- */
 

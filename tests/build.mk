@@ -75,7 +75,7 @@ $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.
 $(FAKE_DIR)/ls_mpi.so $(FAKE_DIR)/ls_pmix: $(FAKE_DIR)/%: $(BUILD)/lib/%
 	@mkdir -p $(@D)
 	$(Q)ln -sf ../../lib/$* $@
-$(BUILD)/tests/test_mpi: | $(filter %/ls_mpi.so %/ls_pmix,$(FAKES))
+$(BUILD)/tests/test_mpi $(BUILD)/tests/test_calibrate: | $(filter %/ls_mpi.so %/ls_pmix,$(FAKES))
 
 # --- tests ---------------------------------------------------------------------------------------------------------------
 

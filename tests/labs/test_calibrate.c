@@ -304,8 +304,10 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_in
                       "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
                       "LS_JOB_TOKEN=0123456789abcdef0123456789abcdef calibrate --hosts --quick --quiet --out=%s",
                       r, r, port, path);
-    for (int r = 0; r < 2; r++)
-        if (program_finish(&ranks[r]) != 0) fail_msg("rank %d: %s", r, ranks[r].err_text);
+    int failed = 0;
+    for (int r = 0; r < 2; r++) failed += program_finish(&ranks[r]) != 0;
+    if (failed == 2 && strstr(ranks[0].err_text, "which cannot be had")) skip(); /* this build has no MPI */
+    if (failed > 0) fail_msg("%s%s", ranks[0].err_text, ranks[1].err_text);
     assert_string_equal(ranks[0].err_text, "");
     assert_string_equal(ranks[1].out_text, "");
     assert_non_null(strstr(ranks[0].out_text, "measured: 2 ranks on 2 hosts, by "));

@@ -179,6 +179,10 @@ TEST_IN(programs, test_rows_name_their_nodes) {
     assert_int_equal(program_run(&p, "%s --n=8 --devices-per-node=9", line), 1);
     assert_int_equal(program_run(&p, "%s --n=72 --collectives=messages", line), 1);
     assert_non_null(strstr(p.err_text, "messages between 9 nodes of dgx1-v100 are too many to model"));
+    /* more than a group has room for: 16 replicas of 8 ranks */
+    assert_int_equal(program_run(&p, "replay --node=dgx-a100 --workload=wide --batch=16 --mode=ddp --n=128 --tensor=8"),
+                     0);
+    assert_non_null(strstr(p.out_text, " 16 x 8 "));
     assert_int_equal(program_run(&p, "%s --n=12 --hierarchical", line), 1);
     assert_non_null(strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs as many on each node, and 8 fit"));
 }

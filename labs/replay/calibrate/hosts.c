@@ -25,7 +25,15 @@
 #define LONGEST_US 1e6
 #define ALL_RUNS_US 4e6 /* of a size, if those are not less than LEAST_RUNS */
 
-enum { SMALLEST_BYTES = 1 << 10, SIZES = 9, LINE_FROM = 3, LEAST_RUNS = 11, MOST_RUNS = 51, QUICK_RUNS = 3, WARM_UP = 2 };
+enum {
+    SMALLEST_BYTES = 1 << 10,
+    SIZES = 9,
+    LINE_FROM = 3,
+    LEAST_RUNS = 11,
+    MOST_RUNS = 51,
+    QUICK_RUNS = 3,
+    WARM_UP = 2
+};
 
 struct hosts {
     const calibrate_settings *settings;

@@ -72,8 +72,8 @@ static const struct figure collectives_figures[] = {
 };
 
 static const char *const tables[LS_NODE_TABLES] = {[LS_NODE_ALL_REDUCE] = "all_reduce_us",
-                                                       [LS_NODE_ALL_GATHER] = "all_gather_us",
-                                                       [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us",
+                                                   [LS_NODE_ALL_GATHER] = "all_gather_us",
+                                                   [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us",
                                                    [LS_NODE_BETWEEN] = "network_all_reduce_us"};
 
 /* Figures that are read elsewhere, for the sources. */

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of tests/mostly_waiting three at a time
-# beside them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, those with most CPU time, the skips and the counts. Fails if a program
-# fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout (labs/course/handout.sh) a program that fails since it
-# came to a function which a lab leaves to its reader is not written yet: counted, and no failure.
+# beside them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, those with most CPU time, the
+# skips and the counts. Fails if a program fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout
+# (labs/course/handout.sh) a program that fails since it came to a function which a lab leaves to its reader is not written yet: counted, and
+# no failure.
 # usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each file that was built, which are
 #        counted; the line build-failed if there will be no more programs)
 #        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program

@@ -257,19 +257,33 @@ static ls_status run(ls_trace **trace, struct record_memory *memory, record_crea
     return status;
 }
 
-static ls_status record_whole(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
-                              const struct ls_plan *options) {
+static ls_status record(ls_trace **recorded, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                        const struct ls_plan *options) {
     struct record_scene scene = {.options = options,
                                  .optimizer = optimizer_of(workload),
                                  .samples = options->mode == LS_PLAN_DP ? (size_t)options->devices : 1};
     struct ls_described described;
-    ls_trace *recorded = NULL;
+    *recorded = NULL;
     ls_status status = record_describe(&described, workload, options);
-    if (status == LS_OK) status = run(&recorded, NULL, create, &scene, &described, node);
-    if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
-    ls_trace_destroy(recorded);
+    if (status == LS_OK) status = run(recorded, NULL, create, &scene, &described, node);
     record_describe_free(&described);
     return status;
+}
+
+static ls_status record_whole(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                              const struct ls_plan *options) {
+    ls_trace *recorded;
+    ls_status status = record(&recorded, create, workload, node, options);
+    if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
+    ls_trace_destroy(recorded);
+    return status;
+}
+
+ls_status record_unpriced(ls_trace **recorded, const ls_workload *workload, const ls_node *node,
+                          const struct ls_plan *options) {
+    *recorded = NULL;
+    ls_status status = ls_plan_check(workload, node, options);
+    return status == LS_OK ? record(recorded, record_modes[options->mode].create, workload, node, options) : status;
 }
 
 /* What a rank has of the workload, which is to be closed: its part, where ranks share layers; else NULL, for all of it. */

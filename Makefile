@@ -63,7 +63,7 @@ PACKAGE_expat  := libexpat1-dev
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; needs packages openmpi-bin libopenmpi-dev libpmix-dev); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)
@@ -158,7 +158,7 @@ CUDA_CU    := $(wildcard kernels/cuda/*.cu)
 NCCL_C     := $(wildcard common/comm/nccl/*.c)
 MPI_C      := $(filter-out %/ls_pmix.c,$(wildcard common/comm/mpi/*.c))
 MPI_PLUGIN := $(if $(SAN),,$(if $(HAVE_PMIX),$(BUILD)/lib/ls_mpi.so $(BUILD)/lib/ls_pmix))
-PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so))) $(MPI_PLUGIN)
+PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so)))
 # A bundle is for one kind of chip, a Hopper if nothing else is said.
 ifneq ($(filter gpu-bundle bundle-check,$(MAKECMDGOALS)),)
 CUDA_ARCH  ?= 90
@@ -216,7 +216,7 @@ all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-c
 
 else
 
-all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
+all: $(PROGRAMS) $(PLUGINS) $(MPI_PLUGIN) ## build every program, and the plug-ins for GPUs and Open MPI where CUDA and MPI are found [CUDA_ARCH=90: for that chip]
 	@$(end_of_line)
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they
@@ -295,7 +295,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 	@BUILD=$(BUILD) tests/pytorch/run.sh $(if $(PYTHON),$(call quoted,$(PYTHON)))
 
 # COMM_ARGS: further options of bench_comm.
-bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
+bench-comm: $(PROGRAMS) $(BENCH_MPI) $(MPI_PLUGIN) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # LAUNCH_ARGS: further options of bench_launch; TORCHRUN: one that is not in PATH.

@@ -40,7 +40,8 @@ ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int host
     *carrier = ls_mpi_carrier(why, sizeof why);
     if (*carrier) return LS_OK;
     if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be had: %s", why);
-    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be had: %s", hosts, why);
+    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be had: %s", hosts,
+                   why);
 }
 
 /* Ranks that share a GPU are the command line's fault; a library that is missing is not. */
@@ -73,8 +74,8 @@ static ls_comm_path choose(const ls_comm *comm, const ddp_backend_options *o, ls
 }
 
 ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend_options *o, ddp_attachment *a) {
-    static const ls_comm_path paths[] = {[DDP_BACKEND_SHM] = LS_COMM_STAGED, [DDP_BACKEND_NCCL] = LS_COMM_NCCL,
-                                         [DDP_BACKEND_MPI] = LS_COMM_STAGED};
+    static const ls_comm_path paths[] = {
+        [DDP_BACKEND_SHM] = LS_COMM_STAGED, [DDP_BACKEND_NCCL] = LS_COMM_NCCL, [DDP_BACKEND_MPI] = LS_COMM_STAGED};
     ls_status obstacle;
     char text[512];
     ls_status status = ls_comm_find_nccl_obstacle(comm, device, &obstacle, text, sizeof text);
@@ -86,7 +87,8 @@ ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend
     a->gpus = obstacle == LS_OK ? ls_comm_world_size(comm) : o->hosts > 1 ? 0 : o->gpus;
     bool needs_nccl = o->backend == DDP_BACKEND_NCCL || (o->backend == DDP_BACKEND_AUTO && o->hosts > 1);
     if (needs_nccl && obstacle != LS_OK) return refuse_nccl(obstacle, text, o->hosts);
-    if (needs_nccl && o->group->allreduce) return ddp_backend_check(DDP_BACKEND_NCCL, LS_DEVICE_CUDA, o->group->allreduce);
+    if (needs_nccl && o->group->allreduce)
+        return ddp_backend_check(DDP_BACKEND_NCCL, LS_DEVICE_CUDA, o->group->allreduce);
     a->path = o->backend == DDP_BACKEND_AUTO ? choose(comm, o, obstacle, text) : paths[o->backend];
     return ls_comm_attach_device(comm, device, a->path, o->group);
 }

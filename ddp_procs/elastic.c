@@ -260,7 +260,9 @@ static ls_status form(ddp_elastic *e) {
 /* Whether it was others that failed. */
 static bool lost_others(ls_status status) { return status == LS_ERR_PEER || status == LS_ERR_TIMEOUT; }
 
-static bool is_running(int32_t pid) {
+/* A process of another host cannot be looked for: one that does not come counts as dead. */
+static bool is_running(const ddp_elastic *e, int slot, int32_t pid) {
+    if (e->slots.of[slot] != e->slots.of[e->slot]) return false;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd process = {.fd = fd, .events = POLLIN};
     bool ended = fd < 0 || poll(&process, 1, 0) == 1;
@@ -273,11 +275,6 @@ static const char *name_slot(const ddp_elastic *e, int slot, int32_t pid, char t
     int used = snprintf(text, NAME_CAPACITY, "rank %d (pid %d)", slot, (int)pid);
     if (e->slots.count > 1) snprintf(text + used, NAME_CAPACITY - (size_t)used, " on host %d", e->slots.of[slot]);
     return text;
-}
-
-/* A process of another host cannot be looked for: one that does not come counts as dead. */
-static bool is_stuck(const ddp_elastic *e, int slot, int32_t pid) {
-    return e->slots.of[slot] == e->slots.of[e->slot] && is_running(pid);
 }
 
 /* One of those that were in the group before says who has gone and who has come. */
@@ -294,7 +291,7 @@ static void tell(const ddp_elastic *e) {
         if (find(now, before->rank[i], pid) >= 0) continue;
         used += (size_t)snprintf(changes + used, sizeof changes - used, "%s%s %s", used > 0 ? ", " : "",
                                  name_slot(e, before->rank[i], pid, name),
-                                 is_stuck(e, before->rank[i], pid) ? "does not come" : "died");
+                                 is_running(e, before->rank[i], pid) ? "does not come" : "died");
         lost++;
     }
     for (int i = 0; i < now->count; i++) {
@@ -360,8 +357,11 @@ ls_status ddp_elastic_check(const ddp_rank *self) {
 }
 
 ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {
-    *e = (ddp_elastic){
-        .setup = setup, .settings = settings, .slot = setup->self.rank, .slots = setup->hosts, .model_ranks = setup->self.world_size};
+    *e = (ddp_elastic){.setup = setup,
+                       .settings = settings,
+                       .slot = setup->self.rank,
+                       .slots = setup->hosts,
+                       .model_ranks = setup->self.world_size};
     ls_kept_open(&e->kept);
     e->kept.may_step = may_step;
     e->kept.context = e;

@@ -66,7 +66,8 @@ static ls_status find_address(ddp_hosts *hosts, const ddp_store *store, const dd
     char own[256];
     if (interface && !ddp_address_of_interface(interface, hosts->address))
         return ls_fail(LS_ERR_USAGE,
-                       "the environment's " INTERFACE_VARIABLE " is '%s', but this host has no network interface of that "
+                       "the environment's " INTERFACE_VARIABLE
+                       " is '%s', but this host has no network interface of that "
                        "name with an IPv4 address; it has %s",
                        interface, ddp_address_list(own, sizeof own));
     if (!interface && !ddp_store_own_address(store, hosts->address)) memcpy(hosts->address, "127.0.0.1", 10);
@@ -74,7 +75,8 @@ static ls_status find_address(ddp_hosts *hosts, const ddp_store *store, const dd
     if (ddp_address_only(hosts->address)) return LS_OK; /* MASTER_ADDR is a name, for 127.x.y.z on its own host */
     return ls_fail(LS_ERR_USAGE,
                    "the ranks are on %d hosts, and by which address the others reach rank %d is not known, since its "
-                   "connection to the store is local: set " INTERFACE_VARIABLE " to one of this host's interfaces, which has %s, "
+                   "connection to the store is local: set " INTERFACE_VARIABLE
+                   " to one of this host's interfaces, which has %s, "
                    "or MASTER_ADDR to rank 0's address in the network",
                    hosts->count, self->rank, ddp_address_list(own, sizeof own));
 }

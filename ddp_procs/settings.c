@@ -16,7 +16,7 @@
 
 _Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
 
-static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
+static const char *const shards[] = {"strided", "contiguous", NULL};        /* the order of ls_shard */
 static const char *const backends[] = {"auto", "shm", "nccl", "mpi", NULL}; /* the order of ddp_backend */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 

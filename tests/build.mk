@@ -26,7 +26,7 @@ FUZZ_NAMES := $(filter-out $(if $(HAVE_report),,report),$(patsubst tests/fuzz/co
 FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
 FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
 FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
-FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
+FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so $(MPI_PLUGIN:$(BUILD)/lib/%=$(FAKE_DIR)/%)
 FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
@@ -67,6 +67,12 @@ $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)
 $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.so $(FAKE_LIB)
 	$(say)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+
+# No fakes: a program finds all plug-ins in one folder.
+$(FAKE_DIR)/ls_mpi.so $(FAKE_DIR)/ls_pmix: $(FAKE_DIR)/%: $(BUILD)/lib/%
+	@mkdir -p $(@D)
+	$(Q)ln -sf ../../lib/$* $@
+$(BUILD)/tests/test_mpi: | $(filter %/ls_mpi.so %/ls_pmix,$(FAKES))
 
 # --- tests ---------------------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ ls_status ls_allreduce_hierarchical(ls_exchange *x) {
     if (x->one_round) return ls_allreduce_direct(x);
     struct place at = place_of(comm->world_size, comm->ranks_per_node, comm->rank, x->slice_count, x->element_nbytes);
     reduce_inside(x, &at);
-    ls_status status = comm->across ? comm->across(x, at.share) : LS_OK;
+    ls_status status = comm->across ? comm->across(x, at.share.begin, ls_range_count(at.share)) : LS_OK;
     if (status == LS_OK && at.nodes > 1) status = reduce_across(x, &at);
     if (status == LS_OK) status = gather_inside(x, &at);
     if (status == LS_OK) ls_comm_steps_end(comm, 3);

@@ -23,7 +23,6 @@
 #include "common/comm/comm.h"
 #include "common/comm/regions.h"
 #include "common/comm/segment.h"
-#include "common/comm/share.h"
 
 /* What the back-ends do each in their own way. Slots are required, unless they say so; none is on the path of an
  * operation. */
@@ -109,9 +108,9 @@ struct ls_comm {
     int kick_fd;                           /* wakes it; -1: likewise */
     const struct ls_carrier *carrier;      /* runs operations on host memory; NULL: the group's own algorithms do */
     void *carrier_state;
-    /* hierarchical in a group of one host's ranks, of a carrier's group: reduces this rank's share, in its view, over the
-     * other hosts; NULL: there are none */
-    ls_status (*across)(struct ls_exchange *exchange, ls_range share);
+    /* hierarchical in a group of one host's ranks, of a carrier's group: reduces this rank's share, `count` elements in its
+     * view from `begin` on, over the other hosts; NULL: there are none */
+    ls_status (*across)(struct ls_exchange *exchange, size_t begin, size_t count);
     ls_comm *across_comm; /* that group */
     /* constant after attach, NULL before */
     ls_device *device;

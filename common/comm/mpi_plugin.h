@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "common/comm/carrier.h"
+struct ls_carrier; /* carrier.h */
 
 struct ls_mpi_plugin {
     unsigned version; /* LS_PLUGIN_VERSION */

@@ -52,7 +52,8 @@ const void *ls_plugin_open(const char *file, const char *symbol, char *why, size
     }
     snprintf(path, sizeof path, "%s/%s", folder, file);
     if (access(path, F_OK) != 0) {
-        snprintf(why, capacity, "there is no %s; it is built where nvcc is found (`make help` says what was)", path);
+        snprintf(why, capacity, "there is no %s; it is built where %s found (`make help` says what was)", path,
+                 strcmp(file, "ls_mpi.so") == 0 ? "Open MPI and PMIx are" : "nvcc is");
         return NULL;
     }
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -53,10 +53,11 @@ static ls_status check_address(const char *host, int node) {
     char address[DDP_IPV4_CAPACITY], own[256];
     if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* written so: all "hosts" are this machine */
     if (!ddp_address_resolve(host, address) || !ddp_address_is_loopback(address)) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address of "
-                   "host 0's network interface; this host has %s",
-                   host, address, ddp_address_list(own, sizeof own));
+    return ls_fail(
+        LS_ERR_USAGE,
+        "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address of "
+        "host 0's network interface; this host has %s",
+        host, address, ddp_address_list(own, sizeof own));
 }
 
 static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
@@ -98,13 +99,10 @@ ls_status ddp_agents_join(ddp_agents **out, const ddp_launch_options *o) {
     a->rounds = -1;
     ddp_address_text(a->place, o->master_addr, o->master_port);
     pthread_mutex_init(&a->lock, NULL);
-    pthread_condattr_t by_monotonic_clock;
-    pthread_condattr_init(&by_monotonic_clock);
-    pthread_condattr_setclock(&by_monotonic_clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&a->changed, &by_monotonic_clock);
-    pthread_condattr_destroy(&by_monotonic_clock);
     a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (a->wake_fd < 0) status = ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: no file descriptor is left");
+    a->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (a->wake_fd < 0 || a->news_fd < 0)
+        status = ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: no file descriptor is left");
     if (status == LS_OK && a->node == 0)
         status = ddp_store_serve_job(&a->server, o->master_addr, o->master_port, &pass);
     if (status == LS_OK) status = join_store(a, &pass);
@@ -118,7 +116,7 @@ void ddp_agents_leave(ddp_agents *a) {
     ddp_store_close(a->store);
     ddp_store_server_stop(a->server, 2.0);
     if (a->wake_fd >= 0) close(a->wake_fd);
-    pthread_cond_destroy(&a->changed);
+    if (a->news_fd >= 0) close(a->news_fd);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }

@@ -36,8 +36,9 @@ typedef struct ddp_ending {
 typedef struct ddp_round {
     int32_t first_rank, world_size; /* of this host's ranks the first; of the job */
     int32_t master_port;            /* of the ranks, on host 0 */
-    char run[LS_JOB_CAPACITY]; /* TORCHELASTIC_RUN_ID */
-    char store[DDP_HOST_CAPACITY + 16], token[DDP_TOKEN_CAPACITY], job[LS_JOB_CAPACITY]; /* of the ranks: LS_STORE, ... */
+    char run[LS_JOB_CAPACITY];      /* TORCHELASTIC_RUN_ID */
+    char store[DDP_HOST_CAPACITY + 16], token[DDP_TOKEN_CAPACITY],
+        job[LS_JOB_CAPACITY]; /* of the ranks: LS_STORE, ... */
 } ddp_round;
 
 /* Joins the others; options->join_timeout_s is the deadline for that, and for each meeting. On failure, which is reported,

@@ -13,7 +13,7 @@ struct ddp_agents {
     const ddp_launch_options *options;
     int node, count;
     ddp_store_server *server; /* of the agents, on host 0 */
-    int wake_fd;
+    int wake_fd, news_fd;     /* eventfds, to the caller and to the thread */
     char place[DDP_HOST_CAPACITY + 16];
     /* changed by meetings, when no thread runs */
     int rounds;                                             /* that have begun */
@@ -24,14 +24,13 @@ struct ddp_agents {
     struct {
         int64_t beats;
         double seen_us;
-        bool lost, done, good; /* done: its ranks have ended; good: one with 0 */
-    } others[LS_COMM_MAX_RANKS];   /* what host 0 knows of all */
-    double watched_us;             /* when it last looked */
-    bool decided;                  /* host 0 has set how the round failed */
-    bool told_others, told_done;   /* `told` and `done` are in the store */
+        bool lost, done, good;   /* done: its ranks have ended; good: one with 0 */
+    } others[LS_COMM_MAX_RANKS]; /* what host 0 knows of all */
+    double watched_us;           /* when it last looked */
+    bool decided;                /* host 0 has set how the round failed */
+    bool told_others, told_done; /* `told` and `done` are in the store */
     /* under the lock */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
     pthread_t thread;
     bool runs, stop;
     bool has_told, finished, done; /* by the caller: `told` is to be published; its ranks have ended, one with 0 */

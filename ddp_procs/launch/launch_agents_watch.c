@@ -7,12 +7,10 @@
  *   fails : a host whose connection ends is lost at once, one whose number stands still is after lost_s; an agent
  *           that gets no answer from host 0 takes that for lost, and ends by itself. So each side of a cut ends */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -23,9 +21,9 @@ enum { BEAT_MS = 250 };
 #define GONE_US 1e6  /* without a connection: an agent that lost it makes a new one sooner */
 #define STALL_US 1e6 /* between two beats: so late only if this process could not run */
 
-static void wake_caller(const ddp_agents *a) {
+static void wake(int fd) {
     uint64_t one = 1;
-    if (write(a->wake_fd, &one, sizeof one) < 0) return; /* it is awake */
+    if (write(fd, &one, sizeof one) < 0) return; /* it is awake */
 }
 
 /* --- what host 0 decides ------------------------------------------------------------------------------------------------ */
@@ -108,7 +106,8 @@ static ls_status judge(ddp_agents *a) {
     bool enough = good == a->count || (a->options->elastic && good > 0);
     if (!enough)
         status = decide(
-            a, &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
+            a,
+            &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
     return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
 }
 
@@ -120,14 +119,14 @@ static void take_ending(ddp_agents *a, const ddp_ending *ending) {
     a->has_ending = true;
     a->ending.text[sizeof a->ending.text - 1] = '\0';
     pthread_mutex_unlock(&a->lock);
-    wake_caller(a);
+    wake(a->wake_fd);
 }
 
 static void take_over(ddp_agents *a) {
     pthread_mutex_lock(&a->lock);
     a->all_done = true;
     pthread_mutex_unlock(&a->lock);
-    wake_caller(a);
+    wake(a->wake_fd);
 }
 
 static ls_status hear(ddp_agents *a) {
@@ -194,18 +193,19 @@ static void lose_host_0(ddp_agents *a, ls_status how) {
     take_over(a);
 }
 
-/* Until the next beat, or until the caller has something to tell. True: it was the last. */
-static bool await_beat(ddp_agents *a) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += BEAT_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) until = (struct timespec){until.tv_sec + 1, until.tv_nsec - 1000000000L};
+static bool is_over(ddp_agents *a) {
     pthread_mutex_lock(&a->lock);
-    bool has_news = (a->has_told && !a->told_others) || (a->finished && !a->told_done);
-    if (!a->stop && !a->all_done && !has_news) pthread_cond_timedwait(&a->changed, &a->lock, &until);
     bool over = a->stop || a->all_done;
     pthread_mutex_unlock(&a->lock);
     return over;
+}
+
+/* Until the next beat, or until the caller has something to tell. True: it was the last. */
+static bool await_beat(ddp_agents *a) {
+    struct pollfd news = {.fd = a->news_fd, .events = POLLIN};
+    uint64_t count;
+    if (!is_over(a) && poll(&news, 1, BEAT_MS) == 1) (void)!read(a->news_fd, &count, sizeof count);
+    return is_over(a);
 }
 
 /* Host 0 has half of lost_s for an answer, twice: if this machine was suspended, the first half is over when it wakes. */
@@ -237,12 +237,14 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
         a->others[i].lost = a->others[i].done = a->others[i].good = false;
     }
     ddp_store_set_timeout(a->store, a->options->lost_s / 2);
+    a->runs = true; /* the thread reads what lies beside it */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&a->thread, NULL, watch, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    a->runs = failure == 0;
-    return a->runs ? LS_OK : ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: %s", strerror(failure));
+    if (failure == 0) return LS_OK;
+    a->runs = false;
+    return ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: %s", strerror(failure));
 }
 
 int ddp_agents_fd(const ddp_agents *a) { return a->wake_fd; }
@@ -251,16 +253,16 @@ void ddp_agents_tell(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
     if (!a->has_told) a->told = *ending;
     a->has_told = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
 }
 
 void ddp_agents_finish(ddp_agents *a, bool done) {
     pthread_mutex_lock(&a->lock);
     a->done = done;
     a->finished = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
 }
 
 bool ddp_agents_hear(ddp_agents *a, ddp_ending *ending) {
@@ -291,8 +293,8 @@ void ddp_agents_stop(ddp_agents *a) {
     if (!a->runs) return;
     pthread_mutex_lock(&a->lock);
     a->stop = true;
-    pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
+    wake(a->news_fd);
     pthread_join(a->thread, NULL);
     a->runs = false;
 }

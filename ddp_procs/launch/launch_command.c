@@ -68,7 +68,8 @@ static ls_status read_nodes(ddp_launch_options *launch, const struct settings *s
     launch->nnodes = most;
     launch->node_rank = s->node_rank;
     if (s->node_rank < most) return LS_OK;
-    if (most == 1) return ls_fail(LS_ERR_USAGE, "--node-rank %d: there is one machine, whose number is 0", s->node_rank);
+    if (most == 1)
+        return ls_fail(LS_ERR_USAGE, "--node-rank %d: there is one machine, whose number is 0", s->node_rank);
     return ls_fail(LS_ERR_USAGE, "--node-rank %d: there are %d machines, whose numbers are 0 to %d", s->node_rank, most,
                    most - 1);
 }
@@ -340,9 +341,9 @@ ls_status ddp_command_parse(ddp_command *command, int argc, char **argv) {
     count += output_rows(command, &s, rows + count);
     count += meeting_rows(command, &s, rows + count);
     const ls_command table = {
-        .purpose =
-            "Runs PROGRAM as N ranks on this machine, or on M machines together with the ddprun of each; ends all of them when one\n"
-            "fails. Each default may come from the environment: PET_NPROC_PER_NODE=4.",
+        .purpose = "Runs PROGRAM as N ranks on this machine, or on M machines together with the ddprun of each; ends "
+                   "all of them when one\n"
+                   "fails. Each default may come from the environment: PET_NPROC_PER_NODE=4.",
         .options = rows,
         .count = count,
         .operands = "PROGRAM [ARGUMENT...]",

@@ -170,7 +170,8 @@ char **ddp_environment_make(const ddp_spawn_plan *plan, int rank, const ddp_rank
 static void show_value(ls_table *table, const variable *v, const ddp_spawn_plan *plan) {
     char first[VALUE_CAPACITY], last[VALUE_CAPACITY];
     const ddp_launch_options *o = plan->options;
-    bool several = o->nnodes > 1, chosen = (v->source == MASTER_PORT && o->master_port > 0 && !several) || (v->source == RUN_ID && o->run_id);
+    bool several = o->nnodes > 1,
+         chosen = (v->source == MASTER_PORT && o->master_port > 0 && !several) || (v->source == RUN_ID && o->run_id);
     if (several && (v->source == RANK_NUMBER || v->source == RANK_COUNT)) {
         ls_table_cell(table, "known when all hosts are");
     } else if (several && v->source == STORE) {
@@ -187,8 +188,11 @@ static void show_value(ls_table *table, const variable *v, const ddp_spawn_plan 
 
 ls_status ddp_environment_print(const ddp_launch_options *options) {
     static const ls_column columns[] = {{"variable", LS_LEFT}, {"value", LS_LEFT}, {"meaning (origin)", LS_LEFT}};
-    const ddp_spawn_plan plan = {
-        .options = options, .world_size = options->nproc, .run_id = options->run_id, .master_port = options->master_port, .said_fd = -1};
+    const ddp_spawn_plan plan = {.options = options,
+                                 .world_size = options->nproc,
+                                 .run_id = options->run_id,
+                                 .master_port = options->master_port,
+                                 .said_fd = -1};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof columns[0]);
     if (status != LS_OK) return status;

@@ -66,7 +66,7 @@ typedef struct ddp_job {
     ddp_rank_end culprit;
     ddp_rank_end failures[LS_COMM_MAX_RANKS]; /* by themselves, first to last */
     int failure_count;
-    bool too_few; /* ranks of an elastic job were left */
+    bool too_few;      /* ranks of an elastic job were left */
     ddp_round round;   /* of several hosts */
     bool has_ending;   /* somewhere the attempt has failed; of several hosts */
     ddp_ending ending; /* how it did */

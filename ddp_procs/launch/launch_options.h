@@ -24,10 +24,10 @@ typedef struct ddp_launch_options {
     int nnodes, node_rank;
     double join_timeout_s; /* how long the launchers wait for one another */
     double lost_s;         /* how long one may be silent */
-    const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
-    const char *role;        /* ROLE_NAME; NULL: "default" */
-    double grace_s;          /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
-    double timeout_s;        /* the whole job's deadline, restarts included; 0: none */
+    const char *run_id;    /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
+    const char *role;      /* ROLE_NAME; NULL: "default" */
+    double grace_s;        /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
+    double timeout_s;      /* the whole job's deadline, restarts included; 0: none */
     /* how often, in the whole job, the group is started again after a failure; of an elastic job, a rank */
     int max_restarts;
     const char *elastic; /* MIN:MAX, which ranks are told, and what it says; NULL: a job fails with its first rank */

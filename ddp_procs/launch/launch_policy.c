@@ -31,8 +31,8 @@ static bool is_done(const ddp_job *job) {
 
 /* Somebody must be there who has the training's state: of several hosts, on one of them. */
 static bool starts_again(const ddp_job *job, const ddp_rank_end *end) {
-    return is_elastic(job) && job->phase == DDP_RUNNING && (job->running > 0 || job->agents) && WIFSIGNALED(end->wait_status) &&
-           job->plan.restarts < job->options->max_restarts;
+    return is_elastic(job) && job->phase == DDP_RUNNING && (job->running > 0 || job->agents) &&
+           WIFSIGNALED(end->wait_status) && job->plan.restarts < job->options->max_restarts;
 }
 
 static bool is_same_time(const struct timespec *a, const struct timespec *b) {
@@ -60,10 +60,10 @@ ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
     if (job->phase >= DDP_ENDING || is_done(job)) return DDP_GO_ON;
     if (starts_again(job, end)) return DDP_START_AGAIN;
     list_failure(job, end);
-    if (job->culprit.rank < 0 || (ddp_has_lost_peer(&job->culprit) && !ddp_has_lost_peer(end)))
-        job->culprit = *end;
+    if (job->culprit.rank < 0 || (ddp_has_lost_peer(&job->culprit) && !ddp_has_lost_peer(end))) job->culprit = *end;
     if (!is_elastic(job)) return DDP_END_SOON;
-    job->too_few = !job->agents && job->running < job->options->limits.least; /* else the ranks find out, at their meeting */
+    job->too_few =
+        !job->agents && job->running < job->options->limits.least; /* else the ranks find out, at their meeting */
     return job->too_few ? DDP_END_SOON : DDP_GO_ON;
 }
 

@@ -71,8 +71,8 @@ static void show_failure(const ddp_job *j, int index) {
     shorten(text);
     bool said = index == 0 && is_culprit(j, index);
     ls_note("rank %d (pid %d) failed %sat %s%s%s", ddp_number_of(j, end->rank), (int)end->pid,
-            index == 0 && !is_elsewhere(j) ? "first, " : "",
-            time_text(at, &end->at), said ? "" : ": ", said ? "" : text);
+            index == 0 && !is_elsewhere(j) ? "first, " : "", time_text(at, &end->at), said ? "" : ": ",
+            said ? "" : text);
 }
 
 static void show_followers(const ddp_job *j) {
@@ -137,7 +137,9 @@ static ls_status describe_culprit(const ddp_job *j, char line[DDP_ENDING_CAPACIT
         snprintf(few, sizeof few, "; too few ranks were left for --elastic %.20s", j->options->elastic);
     describe_end(j, culprit, true, text);
     snprintf(line, DDP_ENDING_CAPACITY, "%.100s %s%s", name, text, few);
-    return exit_status == DDP_PEER_STATUS ? LS_ERR_PEER : exit_status == DDP_USAGE_STATUS ? LS_ERR_USAGE : LS_ERR_SYSTEM;
+    return exit_status == DDP_PEER_STATUS    ? LS_ERR_PEER
+           : exit_status == DDP_USAGE_STATUS ? LS_ERR_USAGE
+                                             : LS_ERR_SYSTEM;
 }
 
 bool ddp_describe_ending(const ddp_job *j, ddp_ending *ending) {
@@ -155,8 +157,8 @@ bool ddp_describe_ending(const ddp_job *j, ddp_ending *ending) {
     } else if (j->timed_out) {
         ending->status = LS_ERR_TIMEOUT;
         snprintf(ending->text, sizeof ending->text,
-                 "the job was not done after %g s and has been ended%s; allow more with --timeout", j->options->timeout_s,
-                 where);
+                 "the job was not done after %g s and has been ended%s; allow more with --timeout",
+                 j->options->timeout_s, where);
     }
     return ending->status != LS_OK;
 }
@@ -179,7 +181,8 @@ void ddp_report_restart(const ddp_job *j) {
     ddp_ending ending = j->ending;
     show_failures(j);
     if (!j->agents) (void)ddp_describe_ending(j, &ending);
-    ls_warn("%s; all ranks start again (restart %d of %d)", ending.text, j->plan.restarts + 1, j->options->max_restarts);
+    ls_warn("%s; all ranks start again (restart %d of %d)", ending.text, j->plan.restarts + 1,
+            j->options->max_restarts);
 }
 
 void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {

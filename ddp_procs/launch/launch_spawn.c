@@ -152,7 +152,8 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int ra
         p.cause[0] = -1;
     } else {
         if (child > 0) waitpid(child, NULL, 0);
-        status = ls_fail(LS_ERR_IO, "cannot start rank %d, '%s': %s", plan->first_rank + rank, plan->program, strerror(failure));
+        status = ls_fail(LS_ERR_IO, "cannot start rank %d, '%s': %s", plan->first_rank + rank, plan->program,
+                         strerror(failure));
     }
     close_pipes(&p);
     return status;

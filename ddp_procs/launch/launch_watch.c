@@ -179,7 +179,8 @@ static void hear_others(ddp_job *j) {
 
 /* All ranks here have lost a peer: another host may know better, or turn out to be lost. */
 static bool awaits_cause(const ddp_job *j) {
-    return j->phase == DDP_LOOKING && ddp_has_lost_peer(&j->culprit) && !j->has_ending && ls_now_us() < j->next_phase_us;
+    return j->phase == DDP_LOOKING && ddp_has_lost_peer(&j->culprit) && !j->has_ending &&
+           ls_now_us() < j->next_phase_us;
 }
 
 static void finish(ddp_job *j) {

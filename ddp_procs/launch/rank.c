@@ -107,10 +107,11 @@ static ls_status read_store_place(ddp_rank *self) {
     size_t length = strlen(store);
     if (read_tcp_place(self, store)) return LS_OK;
     if (strncmp(store, "unix:", 5) != 0 || length == 5 || length >= DDP_HOST_CAPACITY)
-        return ls_fail(LS_ERR_INVALID,
-                       "the environment's LS_STORE is '%s', but must be 'unix:' and a socket's name, 'tcp:HOST:PORT', or "
-                       "not set",
-                       store);
+        return ls_fail(
+            LS_ERR_INVALID,
+            "the environment's LS_STORE is '%s', but must be 'unix:' and a socket's name, 'tcp:HOST:PORT', or "
+            "not set",
+            store);
     memcpy(self->master_host, store, length + 1);
     return LS_OK;
 }

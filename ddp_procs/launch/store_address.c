@@ -58,7 +58,8 @@ static int list_addresses(char *text, size_t capacity, char last[DDP_IPV4_CAPACI
         if (ddp_address_is_loopback(address)) continue;
         memcpy(last, address, sizeof address);
         if (used < capacity)
-            used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)", count > 0 ? ", " : "", address, i->ifa_name);
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s (%s)", count > 0 ? ", " : "", address,
+                                     i->ifa_name);
         count++;
     }
     freeifaddrs(all);

@@ -68,14 +68,14 @@ static ls_status fail_refused(const ddp_store_door *door, const answer *a) {
         return ls_fail(LS_ERR_USAGE,
                        "the store at %s serves %s, but this %s %d belongs to %s: give each job a port of its own "
                        "(%s), and all %s of a job the same %s",
-                       door->place, job_text(theirs, a->value), w->client, pass->rank, job_text(mine, pass->job), w->port,
-                       w->clients, w->job);
+                       door->place, job_text(theirs, a->value), w->client, pass->rank, job_text(mine, pass->job),
+                       w->port, w->clients, w->job);
     case DDP_RESULT_OTHER_SIZE:
         return ls_fail(LS_ERR_USAGE,
                        "the store at %s serves a job of %d %s, but this %s %d belongs to one of %d (%s): "
                        "give each job a port of its own (%s)",
-                       door->place, (int)ddp_i64_read((const unsigned char *)a->value), w->clients, w->client, pass->rank,
-                       pass->world_size, w->size, w->port);
+                       door->place, (int)ddp_i64_read((const unsigned char *)a->value), w->clients, w->client,
+                       pass->rank, pass->world_size, w->size, w->port);
     case DDP_RESULT_RANK_TAKEN:
         return ls_fail(LS_ERR_USAGE,
                        "the store at %s has a %s %d already: it was started twice, or it belongs to another job, "

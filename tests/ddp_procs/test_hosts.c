@@ -74,7 +74,8 @@ static void expect(const rank_case *cases, int ranks, int local_ranks) {
 
 TEST(test_hosts_are_numbered_by_their_lowest_ranks) {
     static const char expected[] = "3: 0 1 0 2, 127.0.0.1";
-    static const rank_case cases[] = {{"a", NULL, expected}, {"b", NULL, expected}, {"a", NULL, expected}, {"c", NULL, expected}};
+    static const rank_case cases[] = {
+        {"a", NULL, expected}, {"b", NULL, expected}, {"a", NULL, expected}, {"c", NULL, expected}};
     expect(cases, 4, 2);
 }
 
@@ -93,10 +94,11 @@ TEST(test_nobody_is_asked_where_all_are_here) {
 }
 
 TEST(test_the_interface_that_is_named) {
-    static const rank_case cases[] = {{"a", "lo", "2: 0 1, 127.0.0.1"},
-                         {"b", "no_such0",
-                          "the environment's LS_SOCKET_IFNAME is 'no_such0', but this host has no network interface of "
-                          "that name with an IPv4 address; it has "}};
+    static const rank_case cases[] = {
+        {"a", "lo", "2: 0 1, 127.0.0.1"},
+        {"b", "no_such0",
+         "the environment's LS_SOCKET_IFNAME is 'no_such0', but this host has no network interface of "
+         "that name with an IPv4 address; it has "}};
     expect(cases, 2, 1);
 }
 

@@ -1,6 +1,6 @@
 # What happens in mid-run: links that end, hosts that die. Sourced by hosts.sh.
 
-patience=5 # seconds, --timeout of these jobs
+patience=10 # seconds, --timeout of these jobs
 
 start_endless() { # launcher, ranks on each host, options
     how=$1 each=$2
@@ -44,4 +44,9 @@ goes_on() { # die or power_off, options
     reached=$(wc -l <"$work/metrics")
     await_steps $((reached + 50))
     expect_named host0
+    for part in $job; do # SIGTERM to the launchers that are left
+        launching=$(cat "$out.$part.pid")
+        ! is_running "$launching" || kill -TERM "$(cat "/proc/$launching/task/$launching/children")"
+        await_end "$launching" "$part after SIGTERM" 20
+    done
 }

@@ -102,7 +102,7 @@ impair() { # words of netem
 shared_names() {
     for h in $hosts; do
         { read -r init <"$LS_HOSTS/host$h"; } 2>/dev/null || continue
-        find "/proc/$init/root/dev/shm" "/proc/$init/root/run/tmp" -mindepth 1
+        find "/proc/$init/root/dev/shm" "/proc/$init/root/run/tmp" -mindepth 1 ! -path '*/torchelastic_*' # which torchrun leaves
     done
     find /run/tmp -mindepth 1
 }

@@ -106,7 +106,8 @@ TEST(test_values_reach_the_launch) {
 
 TEST(test_several_machines) {
     static parsed p;
-    const ddp_launch_options *o = accept_line(&p, "--nnodes 2 --node_rank 1 --master-addr 192.0.2.7 --nproc-per-node 4 train");
+    const ddp_launch_options *o =
+        accept_line(&p, "--nnodes 2 --node_rank 1 --master-addr 192.0.2.7 --nproc-per-node 4 train");
     assert_int_equal(o->nnodes, 2);
     assert_int_equal(o->node_rank, 1);
     assert_string_equal(o->master_addr, "192.0.2.7");
@@ -114,7 +115,7 @@ TEST(test_several_machines) {
     assert_true(o->join_timeout_s == DDP_JOIN_TIMEOUT_S && o->lost_s == DDP_LOST_S);
     /* torchrun's other spelling, with either back-end */
     o = accept_line(&p, "--nnodes 3:3 --node-rank 2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.7:4000 --rdzv-conf "
-                   "is_host=0,join_timeout=60 train");
+                        "is_host=0,join_timeout=60 train");
     assert_int_equal(o->nnodes, 3);
     assert_string_equal(o->master_addr, "192.0.2.7");
     assert_int_equal(o->master_port, 4000);
@@ -183,14 +184,17 @@ TEST(test_what_one_machine_cannot_do) {
     static const struct {
         const char *line, *message, *rest;
     } cases[] = {
-        {"--nnodes 2 train", "--nnodes 2 needs --master-addr, host 0's address, the same on all hosts: where they meet", ""},
+        {"--nnodes 2 train", "--nnodes 2 needs --master-addr, host 0's address, the same on all hosts: where they meet",
+         ""},
         {"--nnodes 1:4 train", "--nnodes 1:4: ddprun takes one number, and --elastic MIN:MAX", NULL},
         {"--nnodes some train", "--nnodes some: it is a number of machines, 1 to 64", ""},
         {"--nnodes 2 --node-rank 2 train", "--node-rank 2: there are 2 machines, whose numbers are 0 to 1", ""},
-        {"--nnodes 2 --standalone --master-addr 10.0.0.1 --node-rank 1 train", "--standalone is one machine, and --nnodes 2", NULL},
-        {"--nnodes 2 --master-addr 192.0.2.7 train", "--master-addr: 192.0.2.7 is not an address of this machine, which is host 0",
-         NULL},
-        {"--nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --rdzv-conf timeout=x train", "--rdzv-conf timeout=x: a timeout is", NULL},
+        {"--nnodes 2 --standalone --master-addr 10.0.0.1 --node-rank 1 train",
+         "--standalone is one machine, and --nnodes 2", NULL},
+        {"--nnodes 2 --master-addr 192.0.2.7 train",
+         "--master-addr: 192.0.2.7 is not an address of this machine, which is host 0", NULL},
+        {"--nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --rdzv-conf timeout=x train",
+         "--rdzv-conf timeout=x: a timeout is", NULL},
         {"--node-rank 1 train", "--node-rank 1: there is one machine, whose number is 0", ""},
         {"--master-addr 192.0.2.7 train", "--master-addr: 192.0.2.7 ", here},
         {"--local-addr 192.0.2.7 train", "--local-addr: 192.0.2.7 ", here},

@@ -100,8 +100,7 @@ TEST(test_the_cause_is_found_on_the_other_host) {
     describe(&j, "[ $RANK = 0 ] && kill -9 $$; exit 3");
     start(&j);
     finish(&j, 1);
-    for (int i = 0; i < HOSTS; i++)
-        expect_line(&j, i, "rank 0 (pid #) on host 0 (%s) was ended by signal 9 (Killed)");
+    for (int i = 0; i < HOSTS; i++) expect_line(&j, i, "rank 0 (pid #) on host 0 (%s) was ended by signal 9 (Killed)");
     assert_non_null(strstr(j.host[1].err_text, "ranks 1, 2 failed after it"));
 }
 
@@ -129,8 +128,7 @@ TEST(test_the_users_signal_on_one_host_ends_all) {
     await_pids(&j.host[1], 2, pids);
     kill(j.host[1].pid, SIGTERM);
     finish(&j, 1);
-    for (int i = 0; i < HOSTS; i++)
-        expect_line(&j, i, "the job was ended by signal 15 (Terminated) on host 1 (%s)");
+    for (int i = 0; i < HOSTS; i++) expect_line(&j, i, "the job was ended by signal 15 (Terminated) on host 1 (%s)");
     assert_int_equal(count_text(j.host[0].out_text, "told"), 1);
     assert_int_equal(count_text(j.host[1].out_text, "told"), 2);
 }
@@ -159,7 +157,24 @@ TEST(test_a_launcher_that_dies_is_named) {
     lose_host(&j, 1, SIGKILL);
     expect_line(&j, 0, "host 1 (%s) is lost: its ddprun has ended, or the connection to it");
     lose_host(&j, 0, SIGKILL);
-    assert_non_null(strstr(j.host[1].err_text, " is lost, which serves the job: its ddprun has ended, or the connection"));
+    assert_non_null(
+        strstr(j.host[1].err_text, " is lost, which serves the job: its ddprun has ended, or the connection"));
+}
+
+/* Ranks that have lost a peer end sooner than anybody knows of the host. */
+TEST(test_a_lost_host_is_the_cause) {
+    job j;
+    pid_t pids[PIDS_MAX];
+    describe(&j, "trap 'exit 3' USR1; echo pid $$; while :; do sleep 0.05; done");
+    start(&j);
+    await_pids(&j.host[1], 2, pids);
+    await_pids(&j.host[0], 1, pids);
+    kill(j.host[1].pid, SIGKILL);
+    kill(pids[0], SIGUSR1);
+    assert_int_equal(finish_job(&j.host[0]), 3);
+    assert_int_equal(finish_job(&j.host[1]), 128 + SIGKILL);
+    close(j.port_fd);
+    expect_line(&j, 0, "host 1 (%s) is lost: its ddprun has ended, or the connection to it");
 }
 
 TEST(test_a_host_that_is_silent_is_lost) {
@@ -192,9 +207,10 @@ TEST(test_a_host_that_never_comes) {
         assert_int_equal(finish_job(&j.host[host]), 3);
         close(j.port_fd);
         if (host == 0)
-            expect_line(&j, host,
-                        "host 1 of 2 did not come within 0.5 s to 127.0.0.1:#: start ddprun there, with its --node-rank and "
-                        "the same --master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS");
+            expect_line(
+                &j, host,
+                "host 1 of 2 did not come within 0.5 s to 127.0.0.1:#: start ddprun there, with its --node-rank and "
+                "the same --master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS");
         else
             expect_line(&j, host,
                         "host 0 did not answer within 0.5 s: no store answers at 127.0.0.1:# after 0.# s (Connection "
@@ -216,14 +232,16 @@ TEST(test_what_listens_may_never_answer) {
     j.host[1].options.join_timeout_s = 0.5;
     start(&j);
     assert_int_equal(finish_job(&j.host[1]), 3);
-    expect_line(&j, 1,
-                "host 0 did not answer within 0.5 s: what listens at 127.0.0.1:# does not answer as a store of this program "
-                "does: is the port right?");
+    expect_line(
+        &j, 1,
+        "host 0 did not answer within 0.5 s: what listens at 127.0.0.1:# does not answer as a store of this program "
+        "does: is the port right?");
     /* the same port, on host 0 */
     assert_int_equal(finish_job(&j.host[0]), 1);
-    expect_line(&j, 0,
-                "cannot serve the store at 127.0.0.1:#: the port is in use; end the program that uses it, or choose another "
-                "port (--master-port, MASTER_PORT)");
+    expect_line(
+        &j, 0,
+        "cannot serve the store at 127.0.0.1:#: the port is in use; end the program that uses it, or choose another "
+        "port (--master-port, MASTER_PORT)");
     close(fd);
     close(j.port_fd);
 }
@@ -238,16 +256,18 @@ TEST(test_strangers_are_refused_by_name) {
     start_job(&j.host[1]);
     unsetenv("LS_JOB_TOKEN");
     assert_int_equal(finish_job(&j.host[1]), 2);
-    expect_line(&j, 1,
-                "the store at 127.0.0.1:# refuses host 1: its LS_JOB_TOKEN is not that of the job there; all hosts of a job "
-                "must have the same, and another job another port (--master-port)");
+    expect_line(
+        &j, 1,
+        "the store at 127.0.0.1:# refuses host 1: its LS_JOB_TOKEN is not that of the job there; all hosts of a job "
+        "must have the same, and another job another port (--master-port)");
     j.host[1].options.nnodes = 3;
     setenv("LS_JOB_TOKEN", "right", 1);
     start_job(&j.host[1]);
     assert_int_equal(finish_job(&j.host[1]), 2);
-    expect_line(&j, 1,
-                "the store at 127.0.0.1:# serves a job of 2 hosts, but this host 1 belongs to one of 3 (--nnodes): give each "
-                "job a port of its own (--master-port)");
+    expect_line(
+        &j, 1,
+        "the store at 127.0.0.1:# serves a job of 2 hosts, but this host 1 belongs to one of 3 (--nnodes): give each "
+        "job a port of its own (--master-port)");
     unsetenv("LS_JOB_TOKEN");
     assert_int_equal(finish_job(&j.host[0]), 3);
     close(j.port_fd);
@@ -263,8 +283,9 @@ TEST(test_a_number_is_taken_once) {
     again = (run){.options = j.host[1].options};
     start_job(&again);
     assert_int_equal(finish_job(&again), 2);
-    expect_message(&again, "launcher: error: the store at 127.0.0.1:# has a host 1 already: it was started twice, or it "
-                           "belongs to another job, which needs a port of its own (--master-port)");
+    expect_message(&again,
+                   "launcher: error: the store at 127.0.0.1:# has a host 1 already: it was started twice, or it "
+                   "belongs to another job, which needs a port of its own (--master-port)");
     kill(j.host[0].pid, SIGTERM);
     finish(&j, 1);
 }
@@ -275,8 +296,7 @@ TEST(test_options_that_differ_are_named_on_all_hosts) {
     j.host[1].options.max_restarts = 2;
     start(&j);
     finish(&j, 2);
-    for (int i = 0; i < HOSTS; i++)
-        assert_non_null(strstr(j.host[i].err_text, "error: --max-restarts: host 1 ("));
+    for (int i = 0; i < HOSTS; i++) assert_non_null(strstr(j.host[i].err_text, "error: --max-restarts: host 1 ("));
     describe(&j, ":");
     j.host[0].options.nproc = 63;
     start(&j);
@@ -305,16 +325,18 @@ TEST(test_an_address_of_this_machine_alone) {
     start_job(&j.host[1]);
     assert_int_equal(finish_job(&j.host[1]), 2);
     close(j.port_fd);
-    assert_non_null(strstr(j.host[1].err_text,
-                           "error: --master-addr: 127.257 is 127.0.1.1 here (/etc/hosts), which is this host itself, not host "
-                           "0: give an address of host 0's network interface; this host has "));
+    assert_non_null(
+        strstr(j.host[1].err_text,
+               "error: --master-addr: 127.257 is 127.0.1.1 here (/etc/hosts), which is this host itself, not host "
+               "0: give an address of host 0's network interface; this host has "));
     describe(&j, ":");
     j.host[1].options.master_addr = "192.0.2.7";
     start_job(&j.host[1]);
     assert_int_equal(finish_job(&j.host[1]), 2);
     close(j.port_fd);
-    assert_non_null(strstr(j.host[1].err_text, "this job has no secret: set LS_JOB_TOKEN to the same random text for all "
-                                               "hosts (one is made by: head -c 16 /dev/urandom"));
+    assert_non_null(strstr(j.host[1].err_text,
+                           "this job has no secret: set LS_JOB_TOKEN to the same random text for all "
+                           "hosts (one is made by: head -c 16 /dev/urandom"));
 }
 
 int main(void) {

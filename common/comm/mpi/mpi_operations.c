@@ -280,17 +280,17 @@ static void count_shares(ls_comm *comm, size_t others, size_t nbytes) {
 }
 
 /* The middle of hierarchical (allreduce_hierarchical.c): this rank's share of its node's sum, reduced between the nodes. */
-static ls_status reduce_across(ls_exchange *x, ls_range range) {
+static ls_status reduce_across(ls_exchange *x, size_t begin, size_t count) {
     ls_comm *comm = x->comm->across_comm;
     struct ls_mpi_group *g = comm->carrier_state;
-    char *share = x->view[x->comm->rank] + range.begin * x->element_nbytes;
+    char *share = x->view[x->comm->rank] + begin * x->element_nbytes;
     struct piece p = {.operation = x->operation,
                       .comm = comm,
                       .among = &g->across,
                       .ranks = g->across.count,
                       .tag = g->tag + LS_MPI_TAG_COLLECTIVE,
                       .element_nbytes = x->element_nbytes};
-    size_t count = ls_range_count(range), columns = LS_MPI_PIECE_BYTES / x->element_nbytes;
+    size_t columns = LS_MPI_PIECE_BYTES / x->element_nbytes;
     size_t area = ((count < columns ? count : columns) + (size_t)p.ranks) * x->element_nbytes;
     p.in = count > 0 ? ls_mpi_memory(comm, 2 * area) : NULL;
     if (count > 0 && !p.in) return LS_ERR_NO_MEMORY;

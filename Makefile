@@ -63,7 +63,7 @@ PACKAGE_expat  := libexpat1-dev
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; needs packages openmpi-bin libopenmpi-dev libpmix-dev); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)

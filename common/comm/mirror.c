@@ -4,8 +4,8 @@
  *           applies what has come. Each host sends to each other one, so nothing is passed on
  *   cost  : to a step of all ranks two wake-ups and the way through TCP: some tens of microseconds above the network's
  *           latency. A megabyte or so of memory; ten small packets a second to each host
- *   fails : a process of this host that ends is marked as dead in its slot, which the others get. A connection that ends
- *           without a good-bye says that the leader there has died; what becomes of its host's other ranks is not known
+ *   fails : a process of this host that ends is marked as dead in its slot, which the others get. A connection that ends,
+ *           though its leader has not left, says that it has died; what becomes of its host's other ranks is not known
  *           then, so whoever waits for one of them names the leader (ls_comm_only_lost). A host that does not acknowledge
  *           what was sent for some seconds (TCP_USER_TIMEOUT) is unreachable, and the mirror itself breaks the group. One
  *           that acknowledges and says nothing has a leader that is stopped: at the deadline that is blamed, and not its
@@ -40,7 +40,8 @@ static void close_host(ls_mirror_host *host) {
     host->in.used = host->out.used = 0;
 }
 
-/* Its ranks are as they were last seen, and nothing more is heard of them; `leader` is what has become of its leader. */
+/* Its ranks are as they were last seen (those that left in good order have), and nothing more is heard of them; `leader`
+ * is what has become of its leader otherwise. */
 static void cut_off(struct ls_mirror *m, ls_mirror_host *host, ls_presence leader) {
     ls_comm *comm = m->comm;
     for (int r = 0; r < comm->world_size; r++) {
@@ -92,8 +93,7 @@ static void send_to(ls_mirror_host *host) {
 
 static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
     unsigned char buffer[16 << 10];
-    bool ended = false;
-    while (host->fd >= 0 && !ended) {
+    while (host->fd >= 0) {
         ssize_t got = recv(host->fd, buffer, sizeof buffer, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -103,12 +103,11 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
         }
         note_life(m->comm, host->leader);
         ls_bytes_add(&host->in, buffer, (size_t)got);
-        if (!ls_mirror_apply(m, host, &ended)) {
+        if (!ls_mirror_apply(m, host)) {
             give_up(m, host, host->in.failed ? "sent more than there is memory for" : "sent what is not understood");
             return;
         }
     }
-    if (ended) cut_off(m, host, LS_LEFT);
 }
 
 /* Sends to all what is new. A heartbeat goes with everything else that is kept alike. */
@@ -178,7 +177,6 @@ static bool is_needed(const struct ls_mirror *m) {
 static void say_good_bye(struct ls_mirror *m) {
     double until_us = ls_now_us() + LS_LAST_WORDS_US;
     ls_mirror_collect(m, true);
-    ls_mirror_add_end(m);
     for (int h = 0; h < m->host_count; h++)
         if (m->hosts[h].fd >= 0) ls_bytes_add(&m->hosts[h].out, m->batch.at, m->batch.used);
     for (bool waits = true; waits && ls_now_us() < until_us;) {

@@ -76,11 +76,9 @@ ls_status ls_mirror_make_shadow(struct ls_mirror *mirror);
  * group is broken, and if `all`, everything else. */
 void ls_mirror_collect(struct ls_mirror *mirror, bool all);
 void ls_mirror_add_beat(struct ls_mirror *mirror);
-void ls_mirror_add_end(struct ls_mirror *mirror); /* the last one: this host leaves in good order */
 
-/* Applies what has come from a host as far as it is complete. False: it is not understood, or there is no memory. *ended:
- * the host has left in good order. */
-bool ls_mirror_apply(struct ls_mirror *mirror, ls_mirror_host *host, bool *ended);
+/* Applies what has come from a host as far as it is complete. False: it is not understood, or there is no memory. */
+bool ls_mirror_apply(struct ls_mirror *mirror, ls_mirror_host *host);
 
 void ls_bytes_add(ls_bytes *bytes, const void *data, size_t nbytes);
 void ls_bytes_drop(ls_bytes *bytes, size_t nbytes); /* the first ones */

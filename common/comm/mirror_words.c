@@ -28,8 +28,7 @@ enum record_kind {
     RECORD_MESSAGES, /* struct message_words */
     RECORD_LOG,      /* struct log_words */
     RECORD_PRESENCE, /* struct presence_words */
-    RECORD_BROKEN,   /* struct broken_words */
-    RECORD_END       /* nothing */
+    RECORD_BROKEN    /* struct broken_words */
 };
 
 /* Before each record's data. */
@@ -107,7 +106,6 @@ static void add(struct ls_mirror *m, struct record record, const void *data, siz
 }
 
 void ls_mirror_add_beat(struct ls_mirror *m) { add(m, (struct record){.kind = RECORD_BEAT}, NULL, 0); }
-void ls_mirror_add_end(struct ls_mirror *m) { add(m, (struct record){.kind = RECORD_END}, NULL, 0); }
 
 /* If it differs from what was sent last. */
 static void add_change(struct ls_mirror *m, struct record record, const void *now, void *last, size_t nbytes) {
@@ -311,10 +309,10 @@ static bool is_sensible(const ls_comm *comm, const ls_mirror_host *host, const s
         [RECORD_ARRIVAL] = offsetof(ls_arrival, message), [RECORD_ENTRY] = sizeof(struct entry_words),
         [RECORD_RING] = sizeof(struct ring_words),        [RECORD_MESSAGES] = sizeof(struct message_words),
         [RECORD_LOG] = sizeof(struct log_words),          [RECORD_PRESENCE] = sizeof(struct presence_words),
-        [RECORD_BROKEN] = sizeof(struct broken_words),    [RECORD_END] = 0};
-    if (r->kind > RECORD_END || r->nbytes < nbytes[r->kind]) return false;
+        [RECORD_BROKEN] = sizeof(struct broken_words)};
+    if (r->kind > RECORD_BROKEN || r->nbytes < nbytes[r->kind]) return false;
     if (r->nbytes > nbytes[r->kind] + (r->kind == RECORD_ARRIVAL ? LS_EAGER_BYTES : 0)) return false;
-    if (r->kind == RECORD_BEAT || r->kind == RECORD_BROKEN || r->kind == RECORD_END) return true;
+    if (r->kind == RECORD_BEAT || r->kind == RECORD_BROKEN) return true;
     if (r->rank >= comm->world_size || !host->ranks[r->rank]) return false;
     bool flight = r->kind == RECORD_ENTRY || r->kind == RECORD_RING || r->kind == RECORD_LOG;
     if (flight && !(comm->flight && comm->owns_flight)) return false;
@@ -344,22 +342,20 @@ static void apply(struct ls_mirror *m, ls_mirror_host *host, const struct record
         break;
     case RECORD_PRESENCE: apply_presence(&comm->segment->slot[record->rank], &words.presence); break;
     case RECORD_BROKEN: apply_reason(comm, &words.broken); break;
-    case RECORD_BEAT:
-    case RECORD_END: break;
+    case RECORD_BEAT: break;
     }
 }
 
-bool ls_mirror_apply(struct ls_mirror *m, ls_mirror_host *host, bool *ended) {
+bool ls_mirror_apply(struct ls_mirror *m, ls_mirror_host *host) {
     ls_bytes *in = &host->in;
     size_t done = 0;
     bool sensible = !in->failed;
-    while (sensible && !*ended && in->used - done >= sizeof(struct record)) {
+    while (sensible && in->used - done >= sizeof(struct record)) {
         struct record record;
         memcpy(&record, in->at + done, sizeof record);
         sensible = is_sensible(m->comm, host, &record);
         if (!sensible || in->used - done < sizeof record + record.nbytes) break;
         apply(m, host, &record, in->at + done + sizeof record);
-        *ended = record.kind == RECORD_END;
         done += sizeof record + record.nbytes;
     }
     ls_bytes_drop(in, done);

@@ -237,12 +237,14 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
         a->others[i].lost = a->others[i].done = a->others[i].good = false;
     }
     ddp_store_set_timeout(a->store, a->options->lost_s / 2);
+    a->runs = true; /* the thread reads what lies beside it */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&a->thread, NULL, watch, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    a->runs = failure == 0;
-    return a->runs ? LS_OK : ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: %s", strerror(failure));
+    if (failure == 0) return LS_OK;
+    a->runs = false;
+    return ls_fail(LS_ERR_SYSTEM, "cannot watch the other hosts: %s", strerror(failure));
 }
 
 int ddp_agents_fd(const ddp_agents *a) { return a->wake_fd; }

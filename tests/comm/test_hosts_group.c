@@ -175,6 +175,17 @@ static void killed_waiting_body(struct rank *rank) {
 
 TEST(a_leader_that_dies_is_named_for_its_host) { run(&two_and_two, killed_waiting_body, NULL, 0xb, 128 + SIGKILL); }
 
+/* Rank 3 dies while its leader is busy elsewhere. */
+static void unwatched_body(struct rank *rank) {
+    open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 3) (void)raise(SIGKILL);
+    while (rank->rank == 2 && !ls_comm_is_broken(rank->comm)) usleep(1000);
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && says(rank, "rank 3 died"));
+    rank_close(rank);
+}
+
+TEST(a_rank_is_named_that_dies_while_its_leader_is_busy) { run(&two_and_two, unwatched_body, NULL, 7, 128 + SIGKILL); }
+
 static void stopped_body(struct rank *rank) {
     char expected[64];
     open_rank(rank, TIMEOUT_S);
@@ -454,7 +465,7 @@ static void different_body(struct rank *rank) {
 
 TEST(the_all_reduce_of_one_round_is_taken) { run(&two_and_one, different_body, NULL, UINT64_MAX, 0); }
 
-/* Strangers that connect, and say nothing, nonsense, or what a rank would say without the word. */
+/* Strangers that connect, and say nothing, too little, or what rank 2 would say, without the word. */
 static ls_status stranger_set(void *context, const char *key, const void *value, size_t nbytes) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     const char *text = strstr(key, "/mirror/rank0") ? memmem(value, nbytes, "127.0.0.1", 9) : NULL;
@@ -464,10 +475,11 @@ static ls_status stranger_set(void *context, const char *key, const void *value,
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     char nonsense[200];
     memset(nonsense, 'x', sizeof nonsense);
+    memcpy(nonsense + 36, &(int32_t){2}, sizeof(int32_t)); /* behind the word */
     for (int i = 0; text && i < 3; i++) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) _exit(1);
-        if (i > 0 && send(fd, nonsense, i == 1 ? 10 : sizeof nonsense, MSG_NOSIGNAL) < 0) _exit(1);
+        if (i > 0 && send(fd, nonsense, i == 1 ? 10 : 48, MSG_NOSIGNAL) < 0) _exit(1);
         if (i > 0) (void)shutdown(fd, SHUT_WR); /* the first one stays silent */
     }
     return usual_set(context, key, value, nbytes);

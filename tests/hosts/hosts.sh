@@ -20,6 +20,7 @@ if [ "${LS_HOSTS_INSIDE:-}" != yes ] || [ $$ -ne 1 ]; then
     for tool in unshare nsenter setpriv ip tc bridge; do
         command -v $tool >/dev/null || { echo "hosts: $tool is not here (packages util-linux, iproute2): no case was run" >&2; exit 1; }
     done
+    [ -e "$build/lib/ls_mpi.so" ] || { echo "hosts: $build/lib/ls_mpi.so is not here (packages openmpi-bin, libopenmpi-dev, libpmix-dev): no case was run" >&2; exit 1; }
     # shellcheck disable=SC2086 # a list
     unshare $namespaces sh -c 'mount -t tmpfs none /run && ip link add switch type bridge' 2>/dev/null ||
         { echo 'hosts: this machine forbids namespaces or bridges (a container without --privileged?): no case was run; try as root' >&2; exit 1; }

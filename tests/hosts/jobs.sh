@@ -46,8 +46,8 @@ by_mpirun() {
     for h in $hosts; do echo "host$h slots=$each"; done >"$work/hostfile"
     start_part mpirun env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LS_JOB_TOKEN="$mark" MASTER_ADDR=host0 MASTER_PORT=$port \
         TMPDIR=/run/tmp mpirun --mca plm_rsh_agent "$here/enter.sh --shell" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.77.0.0/24 \
-        --bind-to none ${mpirun_words:-} --hostfile "$work/hostfile" -n "$ranks" -x LS_JOB_TOKEN -x MASTER_ADDR -x MASTER_PORT \
-        "${program:-$build/ddp_train}" "$@"
+        --bind-to none --hostfile "$work/hostfile" -n "$ranks" -x LS_JOB_TOKEN -x MASTER_ADDR -x MASTER_PORT \
+        "$build/ddp_train" "$@"
 }
 
 start_part() { # name, command

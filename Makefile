@@ -158,7 +158,7 @@ CUDA_CU    := $(wildcard kernels/cuda/*.cu)
 NCCL_C     := $(wildcard common/comm/nccl/*.c)
 MPI_C      := $(filter-out %/ls_pmix.c,$(wildcard common/comm/mpi/*.c))
 MPI_PLUGIN := $(if $(SAN),,$(if $(HAVE_PMIX),$(BUILD)/lib/ls_mpi.so $(BUILD)/lib/ls_pmix))
-PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so))) $(MPI_PLUGIN)
+PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so)))
 # A bundle is for one kind of chip, a Hopper if nothing else is said.
 ifneq ($(filter gpu-bundle bundle-check,$(MAKECMDGOALS)),)
 CUDA_ARCH  ?= 90
@@ -216,7 +216,7 @@ all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-c
 
 else
 
-all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
+all: $(PROGRAMS) $(PLUGINS) $(MPI_PLUGIN) ## build every program, and the plug-ins for GPUs and Open MPI where CUDA and MPI are found [CUDA_ARCH=90: for that chip]
 	@$(end_of_line)
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they

@@ -79,7 +79,7 @@ names() {
 # Units that lean on each other, also over others, are a circle, unless they are listed here, each list with its reason.
 known_circles='
 common/checkpoint/checkpoint common/checkpoint/checkpoint_text      # what a checkpoint says is written and read by rows of one table
-common/comm/allreduce common/comm/carrier common/comm/comm common/comm/mirror common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits, its algorithms and what joins its hosts
+common/comm/allreduce common/comm/carrier common/comm/comm common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits, its algorithms and what carries their data
 common/device/device common/device/host_lock common/device/plugin   # a device opens its plug-in and takes the lock, both of which know devices
 ddp_procs/ddp ddp_procs/distributed                                 # ddp.h is the private header of the room
 ddp_procs/launch/store ddp_procs/launch/store_enter ddp_procs/launch/store_protocol # one client, and its first message

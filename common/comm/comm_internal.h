@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <sys/types.h>
 
 #include "common/base/clock.h"
@@ -165,6 +166,12 @@ static inline int ls_ranks_on_this_host(const ls_comm *comm) {
 static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
     bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;
     return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+}
+
+/* Groups on several hosts: the mirror (mirror.h) sends soon what this rank has written; otherwise it goes with the next
+ * heartbeat. */
+static inline void ls_mirror_kick(const ls_comm *comm) {
+    if (comm->kick_fd >= 0 && atomic_exchange(&comm->segment->kicked, 1) == 0) (void)eventfd_write(comm->kick_fd, 1);
 }
 
 /* hosts_group.c: the carrier of a group over hosts that was given none; and whether it takes the operation. */

@@ -16,7 +16,6 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
-#include "common/comm/mirror.h"
 #include "common/comm/wait.h"
 
 enum { POLL_NS = 20000 };

@@ -11,7 +11,6 @@
 #define LS_COMM_MIRROR_H
 
 #include <pthread.h>
-#include <sys/eventfd.h>
 
 #include "common/comm/comm_internal.h"
 
@@ -62,11 +61,6 @@ ls_status ls_mirror_start(ls_comm *comm);
 
 /* Before the control area goes. In good order it waits for the host's other ranks to leave, for some seconds at most. */
 void ls_mirror_stop(ls_comm *comm);
-
-/* Sends soon what this rank has written; otherwise it goes with the next heartbeat. */
-static inline void ls_mirror_kick(const ls_comm *comm) {
-    if (comm->kick_fd >= 0 && atomic_exchange(&comm->segment->kicked, 1) == 0) (void)eventfd_write(comm->kick_fd, 1);
-}
 
 /* --- mirror_words.c ----------------------------------------------------------------------------------------------- */
 

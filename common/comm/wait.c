@@ -27,7 +27,6 @@
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
-#include "common/comm/mirror.h"
 #include "common/comm/wait.h"
 
 #define LS_LONGER 0.5         /* deadlines more, for a rank that waits itself */

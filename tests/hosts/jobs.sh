@@ -1,7 +1,7 @@
 # Jobs over all hosts of a case, by each launcher. Sourced by hosts.sh.
 
 port=29500
-torchrun=$(command -v torchrun || ls /root/torch-venv/bin/torchrun 2>/dev/null)
+torchrun=${TORCHRUN:-$(command -v torchrun)}
 
 # Each launcher's processes run in the background; $job is the list of their names, output goes to $out.NAME, $err.NAME.
 launch() { # launcher, ranks on each host, options of ddp_train
@@ -73,7 +73,7 @@ expect_status_of() { # name, statuses
 # What it needs is there; if not, the case is named as not run.
 have() { # launcher
     case $1 in
-    torchrun) [ -n "$torchrun" ] || { left_out='torchrun is not here'; return 1; } ;;
+    torchrun) [ -n "$torchrun" ] || { left_out='torchrun is not here (TORCHRUN= names one)'; return 1; } ;;
     mpirun) command -v mpirun >/dev/null || { left_out='mpirun is not here'; return 1; } ;;
     esac
 }

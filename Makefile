@@ -253,8 +253,8 @@ hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, also in grids, mismatch
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
 
 # NCCL between hosts is the CPU's (tests/cuda_on_cpu).
-test-hosts: $(PROGRAMS) $(MPI_PLUGIN) $(FAKES) ## jobs on two and four hosts, made of namespaces (root): links cut, slowed, silent; hosts that die [CASES=fast, or 'ddp silence']
-	@tests/hosts/hosts.sh $(BUILD) $(call each_quoted,$(CASES))
+test-hosts: $(PROGRAMS) $(MPI_PLUGIN) $(FAKES) ## jobs on two and four hosts, made of namespaces (root): links cut, slowed, silent; hosts that die [CASES=fast, or 'ddp silence'; TORCHRUN=]
+	@TORCHRUN=$(call quoted,$(TORCHRUN)) tests/hosts/hosts.sh $(BUILD) $(call each_quoted,$(CASES))
 
 every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes
 	@LS_EVERY_FLOAT=1 $<

@@ -1,7 +1,7 @@
 # Jobs over all hosts of a case, by each launcher. Sourced by hosts.sh.
 
 port=29500
-torchrun=$(command -v torchrun || ls /root/torch-venv/bin/torchrun 2>/dev/null)
+torchrun=${TORCHRUN:-$(command -v torchrun)}
 
 # Each launcher's processes run in the background; $job is the list of their names, output goes to $out.NAME, $err.NAME.
 launch() { # launcher, ranks on each host, options of ddp_train
@@ -46,8 +46,8 @@ by_mpirun() {
     for h in $hosts; do echo "host$h slots=$each"; done >"$work/hostfile"
     start_part mpirun env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LS_JOB_TOKEN="$mark" MASTER_ADDR=host0 MASTER_PORT=$port \
         TMPDIR=/run/tmp mpirun --mca plm_rsh_agent "$here/enter.sh --shell" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.77.0.0/24 \
-        --bind-to none ${mpirun_words:-} --hostfile "$work/hostfile" -n "$ranks" -x LS_JOB_TOKEN -x MASTER_ADDR -x MASTER_PORT \
-        "${program:-$build/ddp_train}" "$@"
+        --bind-to none --hostfile "$work/hostfile" -n "$ranks" -x LS_JOB_TOKEN -x MASTER_ADDR -x MASTER_PORT \
+        "$build/ddp_train" "$@"
 }
 
 start_part() { # name, command
@@ -73,7 +73,7 @@ expect_status_of() { # name, statuses
 # What it needs is there; if not, the case is named as not run.
 have() { # launcher
     case $1 in
-    torchrun) [ -n "$torchrun" ] || { left_out='torchrun is not here'; return 1; } ;;
+    torchrun) [ -n "$torchrun" ] || { left_out='torchrun is not here (TORCHRUN= names one)'; return 1; } ;;
     mpirun) command -v mpirun >/dev/null || { left_out='mpirun is not here'; return 1; } ;;
     esac
 }

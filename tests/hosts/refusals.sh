@@ -46,7 +46,7 @@ dead_interface() {
     settings=LS_SOCKET_IFNAME=eth1
     try 5
     settings=''
-    expect_refusals '1 3' 'host\|10.78.0'
+    expect_refusals '1 3' '10\.78\.0'
 }
 
 closed_from_the_beginning() {

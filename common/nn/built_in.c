@@ -53,12 +53,12 @@ static const char branched[] = "input 784\n"
 static const char convnet[] = "conv 16 kernel 5 padding 2 name conv1\n"
                               "batchnorm name bn1\n"
                               "relu\n"
-                              "maxpool 2\n"
+                              "maxpool 2 name pool1\n"
                               "conv 32 kernel 5 padding 2 name conv2\n"
                               "batchnorm name bn2\n"
                               "relu\n"
-                              "maxpool 2\n"
-                              "flatten\n"
+                              "maxpool 2 name pool2\n"
+                              "flatten name flatten\n"
                               "linear classes name fc\n";
 
 /* Multi-layer perceptrons; other sizes follow a name's colon, if its last field allows them. Others are whole texts; those that

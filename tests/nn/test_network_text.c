@@ -133,7 +133,7 @@ TEST_IN(scratch, a_line_reads_what_it_names) {
     assert_int_equal(layer_of(network, "3")->inputs[1], 1);
     ls_network_destroy(network);
     network = make("convnet"); /* its flatten begins a block, and the layer behind it does not */
-    assert_true(layer_of(network, "8")->begins_block);
+    assert_true(layer_of(network, "flatten")->begins_block);
     assert_false(layer_of(network, "fc")->begins_block);
     ls_network_destroy(network);
 }

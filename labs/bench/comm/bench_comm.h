@@ -7,8 +7,8 @@
  *     files.c       rows -> CSV and JSON
  *
  * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
- * threads, or processes whose messages Open MPI carries (ls_mpi.so). A case is an operation, for all_reduce with an algorithm. The size S of an operation is defined as in
- * nccl-tests: the bytes of the buffer if the operation works in place, else the bytes of all ranks' parts together.
+ * threads, or processes whose messages Open MPI carries (ls_mpi.so). A case is an operation, for all_reduce with an
+ * algorithm. The size S of an operation is defined as in nccl-tests: the bytes of the buffer if the operation works in place, else the bytes of all ranks' parts together.
  * With t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of the busiest link for any
  * number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks' parts, else 1.
  *

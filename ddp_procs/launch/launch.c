@@ -200,8 +200,8 @@ static ls_status check_job(ddp_job *j) {
         return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", o->nproc, LS_COMM_MAX_RANKS);
     ls_status status = LS_OK;
     if (!j->agents) /* else copies are the agents, each with a number of its own */
-        status = ls_launcher_refuse_copies(
-            "start ranks of its own", "let that launcher start the ranks themselves, without ddprun and --spawn");
+        status = ls_launcher_refuse_copies("start ranks of its own",
+                                           "let that launcher start the ranks themselves, without ddprun and --spawn");
     if (status == LS_OK && !o->entry) status = ddp_find_program(j->plan.program, o->program);
     int descriptors = FILES_ONCE + FILES_PER_RANK * o->nproc + ddp_output_descriptors(o);
     return status == LS_OK ? ddp_check_open_files(descriptors, "the launcher") : status;
@@ -218,8 +218,7 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (status != LS_OK) return status;
     status = check_job(&j);
     if (status == LS_OK) status = ddp_logs_create(&j.logs, options->log_dir, j.plan.run_id);
-    if (status == LS_OK)
-        status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
+    if (status == LS_OK) status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
     if (status == LS_OK && !options->entry) {
         j.plan.argv = argv = join_arguments(options);
         if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");

@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/checkpoint/weights.h"
+#include "common/comm/values.h"
 #include "ddp_procs/compared.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/launch/open_files.h"
@@ -89,6 +90,12 @@ static ddp_groups_options describe_groups(const ddp_setup *setup, const ddp_sett
     return options;
 }
 
+static ls_status begin_values(const ddp_setup *setup) {
+    ls_comm *groups[LS_MESH_AXES] = {[LS_MESH_DATA] = setup->groups.job};
+    if (setup->groups.mesh.job) memcpy(groups, setup->groups.mesh.axis, sizeof groups);
+    return ls_values_begin(setup->sizes, groups);
+}
+
 ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
     ls_bootstrap bootstrap;
     ddp_groups *groups = &setup->groups;
@@ -99,6 +106,7 @@ ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
     bool staged = setup->choice.kind == LS_DEVICE_CUDA && groups->attachment.path == LS_COMM_STAGED;
     if (setup->self.rank == 0)
         ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
+    if (s->debug_values && (status = begin_values(setup)) != LS_OK) return status;
     setup->sync_bn = ls_train_sync_bn(&s->train, setup->model, setup->self.rank == 0);
     bool beside[LS_MESH_AXES];
     find_beside(s, beside);
@@ -226,6 +234,7 @@ void ddp_setup_part(ddp_setup *setup, ls_status status) {
     if (setup->groups.job && status != LS_OK) ls_comm_abort(setup->groups.job, "this rank failed");
     if (setup->parallel) setup->parallel->ops->destroy(setup->parallel);
     setup->parallel = NULL;
+    ls_values_end();
     ddp_groups_leave(&setup->groups);
 }
 

@@ -179,6 +179,8 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     return ls_comm_launch_on_host(operation, stream);
 }
 
+_Thread_local ls_status (*ls_operation_check)(const ls_operation *operation);
+
 void ls_comm_label(ls_comm *comm, const char *text, int number) {
     comm->label = text;
     comm->label_number = number;
@@ -202,9 +204,10 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     } else {
         what->sequence = ++comm->collectives;
     }
+    if (__builtin_expect(ls_operation_check != NULL, 0)) status = ls_operation_check(operation);
     operation->mark = ls_flight_enqueue(comm, what);
     ls_comm_label(comm, NULL, -1);
-    if (comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
+    if (status == LS_OK && comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
     return status == LS_OK ? launch(operation, stream) : status;
 }
 

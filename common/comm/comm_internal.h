@@ -307,6 +307,9 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
 /* For paths: the operation is done or, where the stream goes on by itself, enqueued. */
 void ls_comm_count_operation(ls_comm *comm);
 
+/* Of this thread, for --debug-values (values.c): looks at each operation before it is recorded and enqueued. NULL: nothing does. */
+extern _Thread_local ls_status (*ls_operation_check)(const ls_operation *operation);
+
 /* --- running operations ------------------------------------------------------------------------------------------- */
 
 /* With the group's own algorithms: one of those below. */

@@ -168,6 +168,8 @@ TEST_IN(programs, test_lists_and_parts_of_layers) {
         {"ddp_train --spawn 4 --tensor 4 --model gpt:2,4,24,18 --data sums:1 --sequence-parallel", 2,
          "a context of 18 positions, which 4 ranks cannot share equally"},
         {"ddp_train --spawn 2 --tensor 2 --model branched", 2, "no pair of layers that --tensor could cut"},
+        {"ddp_train --spawn 2 --debug-values --compress fp16", 2, "--debug-values does not go with --compress"},
+        {"ddp_train --spawn 2 --debug-values --elastic 1:2", 2, "--debug-values does not go with --elastic"},
         {"ddp_train --spawn 2 --tensor 2 --shard-state 3", 2, "--tensor does not go with --shard-state 3"},
         {"ddp_train --spawn 2 --tensor 2 --uneven", 2, "--tensor does not go with --uneven"},
         {"ddp_train --spawn 2 --tensor 2 --find-unused", 2, "--tensor does not go with --find-unused"},

@@ -88,7 +88,7 @@ static void check_reductions(struct rank *rank, int round, size_t count) {
 
 static void check_moves(struct rank *rank, int round) {
     int n = rank->world_size, root = round % n;
-    int32_t x[8 * COUNT], y[8 * COUNT], part[COUNT];
+    int32_t x[8 * COUNT] = {0}, y[8 * COUNT], part[COUNT];
     for (int i = 0; i < n * COUNT; i++) x[i] = 1000 * rank->rank + i + round;
     CHECK(ls_comm_all_gather(rank->comm, rank->stream, x, y, COUNT, LS_INT32) == LS_OK);
     for (int i = 0; i < n * COUNT; i++) CHECK(y[i] == 1000 * (i / COUNT) + i % COUNT + round);

@@ -46,6 +46,7 @@ HAVE_md4c    := $(call has_header,md4c.h)
 HAVE_expat   := $(call has_header,expat.h)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
 HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
+HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
 
@@ -62,7 +63,7 @@ PACKAGE_expat  := libexpat1-dev
 
 USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; needs packages openmpi-bin libopenmpi-dev libpmix-dev); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)
@@ -85,8 +86,10 @@ MISSING  := $(strip $(foreach tool,$(NEEDED),$(if $(HAVE_$(tool)),,$(PACKAGE_$(t
 CSTD     := -std=c11
 WARN     := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 OPT      ?= -O2
-CPPFLAGS += -I. -D_POSIX_C_SOURCE=200809L
-CFLAGS   += $(CSTD) $(OPT) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
+CPPFLAGS += -I. -Iinclude -D_POSIX_C_SOURCE=200809L
+# One set of objects for programs and for the shared library.
+PIC      := -fPIC -fno-semantic-interposition
+CFLAGS   += $(CSTD) $(OPT) $(PIC) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -129,7 +132,7 @@ MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
 PROGRAMS   := $(foreach main,$(MAINS),$(BUILD)/$(basename $(notdir $(main))))
 BENCH_MPI  := $(if $(HAVE_MPI),$(BUILD)/bench_mpi)
-LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/% labs/course/report/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c labs/*/*/*.c))
+LIB_SRC    := $(filter-out $(MAINS) labs/bench/peers/% labs/course/report/%,$(wildcard common/*/*.c kernels/*.c kernels/cpu/*.c dp_threads/*.c ddp_procs/*.c ddp_procs/*/*.c library/*.c labs/*/*/*.c))
 LIB        := $(BUILD)/liblockstep.a
 # Apart from the library, since it alone needs libraries of its own; a program's or a test's own objects and libraries.
 REPORT_OBJ := $(if $(HAVE_report),$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(MAINS),$(wildcard labs/course/report/*.c))))
@@ -155,6 +158,8 @@ VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$
 CUDA_C     := $(wildcard common/device/cuda/*.c kernels/cuda/*.c)
 CUDA_CU    := $(wildcard kernels/cuda/*.cu)
 NCCL_C     := $(wildcard common/comm/nccl/*.c)
+MPI_C      := $(filter-out %/ls_pmix.c,$(wildcard common/comm/mpi/*.c))
+MPI_PLUGIN := $(if $(SAN),,$(if $(HAVE_PMIX),$(BUILD)/lib/ls_mpi.so $(BUILD)/lib/ls_pmix))
 PLUGINS    := $(if $(SAN),,$(if $(HAVE_nvcc),$(BUILD)/lib/ls_cuda.so $(if $(HAVE_NCCL),$(BUILD)/lib/ls_nccl.so)))
 # A bundle is for one kind of chip, a Hopper if nothing else is said.
 ifneq ($(filter gpu-bundle bundle-check,$(MAKECMDGOALS)),)
@@ -176,14 +181,14 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
 
 help: ## this list, and what was found on this machine
 	@echo 'make TARGET, with'
-	@awk -f labs/course/help.awk Makefile labs/course/course.mk
+	@awk -f labs/course/help.awk Makefile labs/course/course.mk library/install.mk
 	@echo 'Found (CC=$(CC), BUILD=$(BUILD)):'
 	@$(foreach tool,$(NEEDED),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool)$(if $(HAVE_$(tool)),, (needed: package $(PACKAGE_$(tool))))';)
 	@$(foreach tool,$(OPTIONAL),echo '  $(if $(HAVE_$(tool)),✓,✗) $(tool) ($(USE_$(tool)))';)
@@ -208,12 +213,12 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
 
-all: $(PROGRAMS) $(PLUGINS) ## build every program, and the GPU plug-ins where CUDA is found [CUDA_ARCH=90: for that chip]
+all: $(PROGRAMS) $(PLUGINS) $(MPI_PLUGIN) ## build every program, and the plug-ins for GPUs and Open MPI where CUDA and MPI are found [CUDA_ARCH=90: for that chip]
 	@$(end_of_line)
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they
@@ -246,6 +251,10 @@ soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test pr
 # Not part of `make test`: it takes a quarter of an hour, and its cases are drawn anew each time.
 hostile: $(PROGRAMS) $(BUILD)/hostile_attacker ## kills, also in grids, mismatches, attacks, damaged files and odd options at random [HOSTILE_SECONDS=700 HOSTILE_SEED= AREAS='kills files']
 	@tests/hostile/hostile.sh $(BUILD) $(call each_quoted,$(AREAS))
+
+# NCCL between hosts is the CPU's (tests/cuda_on_cpu).
+test-hosts: $(PROGRAMS) $(MPI_PLUGIN) $(FAKES) ## jobs on two and four hosts, made of namespaces (root): links cut, slowed, silent; hosts that die [CASES=fast, or 'ddp silence'; TORCHRUN=]
+	@TORCHRUN=$(call quoted,$(TORCHRUN)) tests/hosts/hosts.sh $(BUILD) $(call each_quoted,$(CASES))
 
 every-float: $(BUILD)/tests/test_exponential ## exp and GELU of all floats beside double precision, ten minutes
 	@LS_EVERY_FLOAT=1 $<
@@ -288,7 +297,7 @@ pytorch-check: $(PROGRAMS) ## losses, schedules and scales beside PyTorch's, whe
 	@BUILD=$(BUILD) tests/pytorch/run.sh $(if $(PYTHON),$(call quoted,$(PYTHON)))
 
 # COMM_ARGS: further options of bench_comm.
-bench-comm: $(PROGRAMS) $(BENCH_MPI) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
+bench-comm: $(PROGRAMS) $(BENCH_MPI) $(MPI_PLUGIN) ## all-reduce and the other collectives, beside Open MPI's and gloo's [N= COMM_ARGS=]
 	@exec $(DRAW_AFTER) comm $(BUILD)/bench_comm --backend=all --buffers=both --compare $(if $(N),--n=$(call quoted,$(N))) $(call each_quoted,$(COMM_ARGS)) --out=$(RESULTS)
 
 # LAUNCH_ARGS: further options of bench_launch; TORCHRUN: one that is not in PATH.
@@ -440,6 +449,23 @@ $(BUILD)/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(LIB)
 endef
 $(foreach main,$(MAINS),$(eval $(call program_rule,$(main))))
 
+# The library for programs of one's own, whose objects are all but the labs'.
+OWN_OBJ    = $(filter-out $(BUILD)/obj/labs/%,$(LIB_OBJ))
+SONAME    := liblockstep.so.0
+$(BUILD)/lib/$(SONAME): $(OWN_OBJ) library/exported.map
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=library/exported.map $(OWN_OBJ) $(LDLIBS) -o $@
+$(BUILD)/lib/liblockstep.so: $(BUILD)/lib/$(SONAME)
+	@ln -sf $(SONAME) $@
+$(BUILD)/lib/liblockstep.a: $(OWN_OBJ) $(MEMBERS)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(say)
+	$(Q)$(AR) rcs $@ $(OWN_OBJ)
+
+include library/install.mk
+
 # nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
 $(BUILD)/obj/gpu/%.o: %.c
 	@mkdir -p $(@D)
@@ -469,12 +495,29 @@ $(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda
 	$(say)
 	$(Q)$(CXX) -shared $^ $(CUDA_LINK) -Wl,-rpath,'$$ORIGIN' -lcudart -lnccl -pthread -o $@
 
+# Open MPI's and PMIx's headers are not ours either.
+system_headers = $(patsubst -I%,-isystem %,$(filter -I%,$(1)))
+$(BUILD)/obj/mpi/%.o: %.c
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC $(call system_headers,$(shell mpicc --showme:compile) $(shell pkg-config --cflags pmix)) -c $< -o $@
+
+$(BUILD)/lib/ls_mpi.so: $(MPI_C:%.c=$(BUILD)/obj/mpi/%.o)
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) -shared $^ $(shell mpicc --showme:link) -ldl -pthread -o $@
+
+$(BUILD)/lib/ls_pmix: $(BUILD)/obj/mpi/common/comm/mpi/ls_pmix.o
+	@mkdir -p $(@D)
+	$(say)
+	$(Q)$(CC) $^ $(shell pkg-config --libs pmix) -pthread -o $@
+
 $(BUILD)/bench_mpi: labs/bench/peers/bench_mpi.c
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)mpicc $(CPPFLAGS) $(CSTD) -O2 -g -Wall -Wextra $< -o $@
 
-DEPENDS    += $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
+DEPENDS    += $(patsubst %.c,$(BUILD)/obj/mpi/%.d,$(wildcard common/comm/mpi/*.c)) $(patsubst %,$(BUILD)/obj/gpu/%.d,$(CUDA_C:.c=) $(NCCL_C:.c=) $(CUDA_CU:=))
 DEPENDS    += $(LIB_OBJ:.o=.d) $(REPORT_OBJ:.o=.d) $(MAINS:%.c=$(BUILD)/obj/%.d)
 -include $(DEPENDS)
 # The compiler makes them; without this make looks for a rule for each, which takes most of its time.

@@ -15,7 +15,7 @@ whole    = $(if $(or $(call without_digits,$($(1))),$(word 2,$($(1)))),$(error $
 # --- targets -----------------------------------------------------------------------------------------------------------
 
 # Those that help lists, and those that a recipe calls. Names of files have a slash or a dot.
-TARGETS := $(if $(MAKECMDGOALS),$(shell sed -n 's/^\([a-z][a-z -]*\):.*\#\# .*/\1/p' Makefile labs/course/course.mk))
+TARGETS := $(if $(MAKECMDGOALS),$(shell sed -n 's/^\([a-z][a-z -]*\):.*\#\# .*/\1/p' Makefile labs/course/course.mk library/install.mk))
 CALLED  := linked-tests fuzz-programs
 begins   = $(filter $(1)%,$(TARGETS))
 ends     = $(foreach target,$(TARGETS),$(if $(filter $(target)%,$(1)),$(target)))

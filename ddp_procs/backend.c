@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/comm/mpi_plugin.h"
 
 ls_status ddp_backend_check(ddp_backend backend, ls_device_kind kind, const char *allreduce) {
     if (backend != DDP_BACKEND_NCCL) return LS_OK;
@@ -26,17 +27,34 @@ static void describe_sharing(int ranks, int gpus, char *text, size_t capacity) {
     snprintf(text, capacity, "%d ranks share %d GPU%s", ranks, gpus, gpus == 1 ? "" : "s");
 }
 
+/* Only named or needed, it is looked for: a machine without MPI does not care. */
+ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int hosts, const struct ls_carrier **carrier) {
+    char why[512];
+    bool needed = hosts > 1 && kind == LS_DEVICE_CPU, named = backend == DDP_BACKEND_MPI;
+    *carrier = NULL;
+    if (kind == LS_DEVICE_META || (!needed && !named && !(hosts > 1 && backend == DDP_BACKEND_SHM))) return LS_OK;
+    if (backend == DDP_BACKEND_SHM)
+        return ls_fail(LS_ERR_USAGE,
+                       "--backend shm is for ranks of one host, and these are on %d: leave it out, or use --backend %s",
+                       hosts, kind == LS_DEVICE_CPU ? "mpi" : "nccl");
+    *carrier = ls_mpi_carrier(why, sizeof why);
+    if (*carrier) return LS_OK;
+    if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be had: %s", why);
+    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be had: %s", hosts,
+                   why);
+}
+
 /* Ranks that share a GPU are the command line's fault; a library that is missing is not. */
-static ls_status refuse_nccl(ls_status obstacle, const char *text) {
-    return ls_fail(obstacle, "--backend nccl needs %s, but %s; --backend shm does without",
-                   obstacle == LS_ERR_USAGE ? "a GPU per rank" : "NCCL", text);
+static ls_status refuse_nccl(ls_status obstacle, const char *text, int hosts) {
+    return ls_fail(obstacle, "--backend nccl needs %s, but %s; --backend %s does without",
+                   obstacle == LS_ERR_USAGE ? "a GPU per rank" : "NCCL", text, hosts > 1 ? "mpi" : "shm");
 }
 
 ls_status ddp_backend_check_ranks(ddp_backend backend, ls_device_kind kind, int ranks, int gpus) {
     if (backend != DDP_BACKEND_NCCL || kind != LS_DEVICE_CUDA || gpus >= ranks) return LS_OK;
     char obstacle[64];
     describe_sharing(ranks, gpus, obstacle, sizeof obstacle);
-    return refuse_nccl(LS_ERR_USAGE, obstacle);
+    return refuse_nccl(LS_ERR_USAGE, obstacle, 1);
 }
 
 /* For auto: NCCL where it can be used; if not, rank 0 says why. */
@@ -56,7 +74,8 @@ static ls_comm_path choose(const ls_comm *comm, const ddp_backend_options *o, ls
 }
 
 ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend_options *o, ddp_attachment *a) {
-    static const ls_comm_path paths[] = {[DDP_BACKEND_SHM] = LS_COMM_STAGED, [DDP_BACKEND_NCCL] = LS_COMM_NCCL};
+    static const ls_comm_path paths[] = {
+        [DDP_BACKEND_SHM] = LS_COMM_STAGED, [DDP_BACKEND_NCCL] = LS_COMM_NCCL, [DDP_BACKEND_MPI] = LS_COMM_STAGED};
     ls_status obstacle;
     char text[512];
     ls_status status = ls_comm_find_nccl_obstacle(comm, device, &obstacle, text, sizeof text);
@@ -65,8 +84,11 @@ ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend
     if (obstacle == LS_ERR_USAGE && o->gpus < o->local_ranks) {
         describe_sharing(o->local_ranks, o->gpus, text, sizeof text);
     }
-    a->gpus = obstacle == LS_OK ? ls_comm_world_size(comm) : o->gpus;
-    if (o->backend == DDP_BACKEND_NCCL && obstacle != LS_OK) return refuse_nccl(obstacle, text);
+    a->gpus = obstacle == LS_OK ? ls_comm_world_size(comm) : o->hosts > 1 ? 0 : o->gpus;
+    bool needs_nccl = o->backend == DDP_BACKEND_NCCL || (o->backend == DDP_BACKEND_AUTO && o->hosts > 1);
+    if (needs_nccl && obstacle != LS_OK) return refuse_nccl(obstacle, text, o->hosts);
+    if (needs_nccl && o->group->allreduce)
+        return ddp_backend_check(DDP_BACKEND_NCCL, LS_DEVICE_CUDA, o->group->allreduce);
     a->path = o->backend == DDP_BACKEND_AUTO ? choose(comm, o, obstacle, text) : paths[o->backend];
     return ls_comm_attach_device(comm, device, a->path, o->group);
 }

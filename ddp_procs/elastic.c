@@ -39,7 +39,8 @@
 enum {
     /* times --timeout: a rank that is done waits for rank 0, which may have much to write; a new one for a step's end */
     PATIENCE = 10,
-    MOST_IDLE = 10 /* groups of the same ranks that broke before a step */
+    MOST_IDLE = 10, /* groups of the same ranks that broke before a step */
+    NAME_CAPACITY = 48
 };
 
 /* What a rank says at a meeting. */
@@ -246,7 +247,9 @@ static ls_status form(ddp_elastic *e) {
     if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those that have met");
     setup->meeting = e->met.number;
     setup->self.rank = self;
-    setup->self.world_size = setup->self.local_world_size = e->met.count;
+    setup->self.world_size = e->met.count;
+    ddp_hosts_choose(&setup->hosts, &e->slots, e->met.rank, e->met.count);
+    setup->self.local_world_size = ddp_hosts_count_ranks(&setup->hosts, setup->hosts.of[self], e->met.count);
     ls_status status = ddp_settings_sizes(e->settings, e->met.count, setup->sizes);
     if (status == LS_OK) status = open_model(e);
     if (status == LS_OK) status = ddp_setup_join_groups(setup, e->settings);
@@ -257,7 +260,9 @@ static ls_status form(ddp_elastic *e) {
 /* Whether it was others that failed. */
 static bool lost_others(ls_status status) { return status == LS_ERR_PEER || status == LS_ERR_TIMEOUT; }
 
-static bool is_running(int32_t pid) {
+/* A process of another host cannot be looked for: one that does not come counts as dead. */
+static bool is_running(const ddp_elastic *e, int slot, int32_t pid) {
+    if (e->slots.of[slot] != e->slots.of[e->slot]) return false;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd process = {.fd = fd, .events = POLLIN};
     bool ended = fd < 0 || poll(&process, 1, 0) == 1;
@@ -265,9 +270,16 @@ static bool is_running(int32_t pid) {
     return !ended;
 }
 
+/* "rank 3 (pid 10)", of the launcher's number; on several hosts also where. */
+static const char *name_slot(const ddp_elastic *e, int slot, int32_t pid, char text[NAME_CAPACITY]) {
+    int used = snprintf(text, NAME_CAPACITY, "rank %d (pid %d)", slot, (int)pid);
+    if (e->slots.count > 1) snprintf(text + used, NAME_CAPACITY - (size_t)used, " on host %d", e->slots.of[slot]);
+    return text;
+}
+
 /* One of those that were in the group before says who has gone and who has come. */
 static void tell(const ddp_elastic *e) {
-    char changes[LS_COMM_MAX_RANKS * 40] = "";
+    char changes[LS_COMM_MAX_RANKS * (NAME_CAPACITY + 16)] = "", name[NAME_CAPACITY];
     size_t used = 0;
     const ddp_meeting *now = &e->met, *before = &e->formed;
     int teller = -1, lost = 0, source = find_source(now);
@@ -277,15 +289,16 @@ static void tell(const ddp_elastic *e) {
     for (int i = 0; i < before->count; i++) {
         int32_t pid = said_at(before, i).pid;
         if (find(now, before->rank[i], pid) >= 0) continue;
-        used += (size_t)snprintf(changes + used, sizeof changes - used, "%srank %d (pid %d) %s", used > 0 ? ", " : "",
-                                 before->rank[i], (int)pid, is_running(pid) ? "does not come" : "died");
+        used += (size_t)snprintf(changes + used, sizeof changes - used, "%s%s %s", used > 0 ? ", " : "",
+                                 name_slot(e, before->rank[i], pid, name),
+                                 is_running(e, before->rank[i], pid) ? "does not come" : "died");
         lost++;
     }
     for (int i = 0; i < now->count; i++) {
         int32_t pid = said_at(now, i).pid;
         if (find(before, now->rank[i], pid) >= 0) continue;
-        used += (size_t)snprintf(changes + used, sizeof changes - used, "%srank %d (pid %d) joins",
-                                 used > 0 ? ", " : "", now->rank[i], (int)pid);
+        used += (size_t)snprintf(changes + used, sizeof changes - used, "%s%s joins", used > 0 ? ", " : "",
+                                 name_slot(e, now->rank[i], pid, name));
     }
     void (*say)(const char *format, ...) = lost > 0 ? ls_warn : ls_note;
     say("%s; %d rank%s on from step %" PRId64, used > 0 ? changes : "the group broke, and all are there", now->count,
@@ -344,8 +357,11 @@ ls_status ddp_elastic_check(const ddp_rank *self) {
 }
 
 ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {
-    *e = (ddp_elastic){
-        .setup = setup, .settings = settings, .slot = setup->self.rank, .model_ranks = setup->self.world_size};
+    *e = (ddp_elastic){.setup = setup,
+                       .settings = settings,
+                       .slot = setup->self.rank,
+                       .slots = setup->hosts,
+                       .model_ranks = setup->self.world_size};
     ls_kept_open(&e->kept);
     e->kept.may_step = may_step;
     e->kept.context = e;

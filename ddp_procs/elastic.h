@@ -18,6 +18,7 @@ typedef struct ddp_elastic {
     ddp_meeting met;    /* the last one */
     ddp_meeting formed; /* the last one behind which a group stood; number 0: there was none */
     int slot;           /* this rank's number at the launcher */
+    ddp_hosts slots;    /* on which host each of these numbers is */
     int model_ranks;    /* how many share a batch, as far as the model knows */
     ddp_meeting tried;  /* the last one behind which it was to form a group */
     int idle;           /* groups of these ranks since the last step */

@@ -33,16 +33,21 @@ static ls_comm_options options_of(const ddp_groups_options *o, const char *name,
                              .bootstrap = o->bootstrap,
                              .flight = o->flight,
                              .debug = o->debug,
+                             .host = o->hosts->count > 1 ? o->hosts->of : NULL,
+                             .address = o->hosts->count > 1 ? o->hosts->address : NULL,
                              .group = group};
 }
 
 static ls_status create(ddp_groups *groups, const ddp_groups_options *o, const ls_comm_options *options) {
-    bool is_meta = ls_device_kind_of(o->device) == LS_DEVICE_META;
+    ls_device_kind kind = ls_device_kind_of(o->device);
+    bool is_meta = kind == LS_DEVICE_META;
+    ls_status status = ddp_backend_carrier(o->backend, kind, o->hosts->count, &groups->carrier);
+    if (status != LS_OK) return status;
     if (!ddp_has_grid(o->sizes))
         return is_meta ? ls_comm_create_meta(&groups->job, options, o->device)
-                       : ls_comm_create_shm(&groups->job, options);
-    ls_status status = is_meta ? ls_mesh_create_meta(&groups->mesh, o->sizes, options, o->device)
-                               : ls_mesh_create_shm(&groups->mesh, o->sizes, options);
+                       : ls_comm_create_hosts(&groups->job, options, groups->carrier);
+    status = is_meta ? ls_mesh_create_meta(&groups->mesh, o->sizes, options, o->device)
+                     : ls_mesh_create_hosts(&groups->mesh, o->sizes, options, groups->carrier);
     groups->job = groups->mesh.job;
     return status;
 }
@@ -63,8 +68,11 @@ ls_status ddp_groups_join(ddp_groups *groups, const ddp_groups_options *o) {
     ls_comm_options options = options_of(o, "group0", group);
     ls_status status = create(groups, o, &options);
     if (status != LS_OK || ls_device_kind_of(o->device) != LS_DEVICE_CUDA) return status;
-    ddp_backend_options backend = {
-        .backend = o->backend, .group = &options, .local_ranks = o->local_ranks, .gpus = o->gpus};
+    ddp_backend_options backend = {.backend = o->backend,
+                                   .group = &options,
+                                   .local_ranks = o->local_ranks,
+                                   .gpus = o->gpus,
+                                   .hosts = o->hosts->count};
     status = ddp_backend_attach(groups->job, o->device, &backend, &groups->attachment);
     return status == LS_OK ? attach_axes(groups, o, &options) : status;
 }
@@ -75,8 +83,8 @@ static ls_status join_second(ls_comm **out, const ddp_groups *groups, ls_comm_op
     ls_device_kind kind = ls_device_kind_of(o->device);
     options->allreduce = "direct";
     options->job = groups->job;
-    ls_status status =
-        kind == LS_DEVICE_META ? ls_comm_create_meta(out, options, o->device) : ls_comm_create_shm(out, options);
+    ls_status status = kind == LS_DEVICE_META ? ls_comm_create_meta(out, options, o->device)
+                                              : ls_comm_create_hosts(out, options, groups->carrier);
     if (status != LS_OK || kind != LS_DEVICE_CUDA) return status;
     return ls_comm_attach_device(*out, o->device, groups->attachment.path, options);
 }

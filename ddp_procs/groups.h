@@ -5,6 +5,7 @@
 
 #include "common/comm/mesh.h"
 #include "ddp_procs/backend.h"
+#include "ddp_procs/hosts.h"
 
 typedef struct ddp_groups_options {
     int rank, world_size, local_ranks;
@@ -19,6 +20,7 @@ typedef struct ddp_groups_options {
     const char *flight; /* ls_comm_options.flight, .debug */
     bool debug;
     int gpus; /* that this machine's ranks were given between them */
+    const ddp_hosts *hosts;
 } ddp_groups_options;
 
 /* Fields are constant after their join; zero-filled: there is none. */
@@ -29,7 +31,8 @@ typedef struct ddp_groups {
         [LS_MESH_AXES]; /* a second group of an axis, for the compute stream; without a grid the data axis is the job */
     ls_comm *
         all; /* likewise a group of a grid's ranks that have the same place on the tensor axis: of the job, without one */
-    ddp_attachment attachment; /* of GPUs to the groups */
+    const struct ls_carrier *carrier; /* of operations on host memory; NULL: shared memory, or NCCL, does without */
+    ddp_attachment attachment;        /* of GPUs to the groups */
 } ddp_groups;
 
 /* Whether ranks are on other axes than the data's. */

@@ -24,6 +24,7 @@
  *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
  *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
 #include "common/base/log.h"
+#include "common/comm/values.h"
 #include "common/nn/tensor_parallel.h"
 #include "ddp_procs/pipeline_internal.h"
 #include "kernels/kernels.h"
@@ -189,6 +190,8 @@ static void renew_copy(struct pipeline *s) {
     float *values = s->stage->parts[s->stage->tie.parameter].values;
     if (is_owner(s)) exchange(s, values, NULL, tied_count(s), LS_FP32, s->stage->tie.reader);
     if (is_reader(s)) exchange(s, NULL, values, tied_count(s), LS_FP32, s->stage->tie.owner);
+    struct ls_labels *labels = ls_values_on() && s->stage->tie.is_there ? ls_values_named("%s", tied_name(s)) : NULL;
+    if (labels) labels->on[LS_MESH_PIPELINE] = LS_REPLICATED;
 }
 
 ls_status ddp_pipeline_apply(ls_parallel *p) {

@@ -43,6 +43,9 @@ static inline float *tied_gradient(const struct pipeline *s) {
 static inline size_t tied_count(const struct pipeline *s) {
     return ls_model_parameter(s->ddp.base.model, s->stage->tie.parameter)->count;
 }
+static inline const char *tied_name(const struct pipeline *s) {
+    return ls_model_parameter(s->ddp.base.model, s->stage->tie.parameter)->name;
+}
 static inline bool is_owner(const struct pipeline *s) {
     return s->stage->tie.is_there && s->stage->tie.owner == s->stage->number;
 }

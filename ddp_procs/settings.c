@@ -16,8 +16,8 @@
 
 _Static_assert((int)DDP_MOST_STAGES >= LS_COMM_MAX_RANKS, "a stage needs a rank");
 
-static const char *const shards[] = {"strided", "contiguous", NULL}; /* the order of ls_shard */
-static const char *const backends[] = {"auto", "shm", "nccl", NULL}; /* the order of ddp_backend */
+static const char *const shards[] = {"strided", "contiguous", NULL};        /* the order of ls_shard */
+static const char *const backends[] = {"auto", "shm", "nccl", "mpi", NULL}; /* the order of ddp_backend */
 static const char *const join_divisors[] = {"initial", "active", NULL};
 
 ddp_settings ddp_settings_defaults(void) {
@@ -58,7 +58,7 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
                  "any), and there is neither --accumulate nor --compress"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &s->backend, .choices = backends,
          .help = "of the process group: shm: shared memory on this node, through which GPUs' memory is staged; nccl: NCCL, with a GPU per rank; "
-                 "auto: nccl where possible"},
+                 "mpi: Open MPI; auto: nccl where possible, and mpi for CPU devices on several hosts"},
         {.kind = LS_OPTION_CHOICE, .name = "allreduce", .to.number = &s->allreduce, .choices = s->algorithms,
          .help = "algorithm of the gradients' all-reduce; auto: " LS_ALLREDUCE_AUTO ", or NCCL's own"},
         {.kind = LS_OPTION_DOUBLE, .name = "bucket-cap-mb", .to.real = &s->bucket_cap_mb, .argument = "MIB",
@@ -82,6 +82,8 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
          .help = "print a line from each rank at the start, and compare all ranks' state after every step; slow"},
         {.kind = LS_OPTION_FLAG, .name = "debug-collectives", .to.flag = &s->debug_collectives,
          .help = "before each collective operation, send and receive compare what all its ranks call, and for what; slow"},
+        {.kind = LS_OPTION_FLAG, .name = "debug-values", .to.flag = &s->debug_values,
+         .help = "check on each axis whether what ranks communicate is replicated, varying, partial or split as it should be, and compare what is replicated; slow"},
         {.kind = LS_OPTION_STRING, .name = "flight", .to.text = &s->flight, .argument = "DIR", .agreement = LS_ALL_OR_NONE,
          .help = "when a rank is lost or ranks disagree, write the last operations of all ranks to DIR, for build/flight",
          .empty = "the environment's LS_FLIGHT, or nowhere"},
@@ -258,6 +260,17 @@ static ls_status check_tensor(const ddp_settings *s) {
     return other ? ls_fail(LS_ERR_USAGE, "--tensor does not go with %s", other) : LS_OK;
 }
 
+/* What labels of values do not follow. */
+static ls_status check_values(const ddp_settings *s) {
+    if (!s->debug_values) return LS_OK;
+    const char *other = s->compression.half != LS_FP32 || s->compression.fraction > 0
+                            ? "--compress, whose gradients travel as something else"
+                        : s->train.cuda_graph ? "--cuda-graph, whose steps the host does not enqueue"
+                        : s->limits.least > 0 ? "--elastic, whose ranks change"
+                                              : NULL;
+    return other ? ls_fail(LS_ERR_USAGE, "--debug-values does not go with %s", other) : LS_OK;
+}
+
 /* It is needed when something else has failed already. */
 static ls_status check_flight(const ddp_settings *s) {
     if (!s->flight || access(s->flight, W_OK | X_OK) == 0) return LS_OK;
@@ -298,6 +311,7 @@ static ls_status check_elastic(const ddp_settings *s) {
 ls_status ddp_settings_check(const ddp_settings *s) {
     ls_status status = check_uneven(s);
     if (status == LS_OK) status = check_flight(s);
+    if (status == LS_OK) status = check_values(s);
     if (status == LS_OK) status = check_elastic(s);
     if (status == LS_OK) status = check_tensor(s);
     if (status == LS_OK) status = check_shards(s);

@@ -10,7 +10,7 @@
 #include "ddp_procs/schedule.h"
 
 /* The table's rows: the common ones, and three parts of DDP's own. */
-enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 18, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
+enum { DDP_MAX_ALGORITHMS = 16, DDP_TABLE_ROWS = 19, DDP_OPTION_ROWS = LS_TRAIN_OPTION_ROWS + 3 * DDP_TABLE_ROWS };
 
 typedef struct ddp_settings {
     ls_train_options train;
@@ -34,7 +34,7 @@ typedef struct ddp_settings {
     bool show_schedule;            /* print it, and train nothing */
     bool uneven, join, join_throw; /* ranks that run out of samples at different steps (distributed.h) */
     int join_divide;               /* 0: by the initial world size, 1: by the ranks that have samples */
-    bool debug_ranks, debug_collectives;
+    bool debug_ranks, debug_collectives, debug_values;
     const char *flight; /* the folder of flight records; NULL: none */
 } ddp_settings;
 

@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/checkpoint/weights.h"
+#include "common/comm/values.h"
 #include "ddp_procs/compared.h"
 #include "ddp_procs/distributed.h"
 #include "ddp_procs/launch/open_files.h"
@@ -47,6 +48,7 @@ static ls_status check_open_files(const ddp_setup *setup, const ddp_settings *s)
 /* Finds the other ranks, and refuses to go on with any whose settings are not rank 0's. */
 static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     ls_option rows[DDP_OPTION_ROWS];
+    setup->hosts.count = 1;
     if (!setup->self.launched) return LS_OK;
     double timeout_s = s->train.timeout_s;
     ls_status status = check_open_files(setup, s);
@@ -54,7 +56,9 @@ static ls_status find_ranks(ddp_setup *setup, ddp_settings *s) {
     if (status == LS_OK) status = ddp_agree_begin(&setup->agreement, setup->store, &setup->self, timeout_s);
     if (status != LS_OK) return status;
     if (s->limits.least > 0) ddp_agree_late(&setup->agreement);
-    return ddp_agree_on_settings(&setup->agreement, rows, ddp_option_rows(s, rows));
+    status = ddp_agree_on_settings(&setup->agreement, rows, ddp_option_rows(s, rows));
+    if (status != LS_OK) return status;
+    return ddp_hosts_find(&setup->hosts, setup->store, &setup->self, setup->agreement.run);
 }
 
 /* Of test samples only those that will be used. */
@@ -78,11 +82,18 @@ static ddp_groups_options describe_groups(const ddp_setup *setup, const ddp_sett
                                   .debug = s->debug_collectives,
                                   .device = setup->device,
                                   .backend = (ddp_backend)s->backend,
-                                  .gpus = ls_devices_gpus(&setup->choice)};
+                                  .gpus = ls_devices_gpus(&setup->choice),
+                                  .hosts = &setup->hosts};
     memcpy(options.sizes, setup->sizes, sizeof options.sizes);
     if (setup->store) *bootstrap = ddp_store_bootstrap(setup->store);
     options.bootstrap = setup->store ? bootstrap : NULL;
     return options;
+}
+
+static ls_status begin_values(const ddp_setup *setup) {
+    ls_comm *groups[LS_MESH_AXES] = {[LS_MESH_DATA] = setup->groups.job};
+    if (setup->groups.mesh.job) memcpy(groups, setup->groups.mesh.axis, sizeof groups);
+    return ls_values_begin(setup->sizes, groups);
 }
 
 ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
@@ -95,6 +106,7 @@ ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
     bool staged = setup->choice.kind == LS_DEVICE_CUDA && groups->attachment.path == LS_COMM_STAGED;
     if (setup->self.rank == 0)
         ls_detail("backend: %s%s", ls_comm_backend(groups->job), staged ? ", without overlap" : "");
+    if (s->debug_values && (status = begin_values(setup)) != LS_OK) return status;
     setup->sync_bn = ls_train_sync_bn(&s->train, setup->model, setup->self.rank == 0);
     bool beside[LS_MESH_AXES];
     find_beside(s, beside);
@@ -136,12 +148,11 @@ static ls_status check_stages(const ddp_setup *setup, const ddp_settings *s) {
 
 ls_status ddp_setup_open_model(ddp_setup *setup, ddp_settings *s, int flags) {
     bool no_data = !setup->train;
-    ls_status status = no_data ? ls_train_open_text(&s->train, &setup->train, &setup->test) : LS_OK;
+    ls_status status = no_data ? ls_train_open_first(&s->train, &setup->train, &setup->test) : LS_OK;
     if (status == LS_OK)
         status = ls_train_open_model(&setup->model, &s->train, setup->device, micro_batch(setup, s), flags);
     if (status == LS_OK) status = check_stages(setup, s);
-    if (status == LS_OK && !setup->train)
-        status = ls_train_open_data(&s->train, setup->model, &setup->train, &setup->test);
+    if (status == LS_OK && no_data) status = ls_train_open_data(&s->train, setup->model, &setup->train, &setup->test);
     return status;
 }
 
@@ -223,6 +234,7 @@ void ddp_setup_part(ddp_setup *setup, ls_status status) {
     if (setup->groups.job && status != LS_OK) ls_comm_abort(setup->groups.job, "this rank failed");
     if (setup->parallel) setup->parallel->ops->destroy(setup->parallel);
     setup->parallel = NULL;
+    ls_values_end();
     ddp_groups_leave(&setup->groups);
 }
 

@@ -14,6 +14,7 @@ typedef struct ddp_setup {
     ddp_store *store;
     ddp_agreement agreement; /* where there is a store */
     int sizes[LS_MESH_AXES]; /* of the grid's axes */
+    ddp_hosts hosts;         /* of the job's ranks, by the launcher's numbers */
     ddp_groups groups;
     int64_t meeting; /* after which the groups form; 0: there is none (elastic.h) */
     bool sync_bn;

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/comm/values.h"
 #include "ddp_procs/units_internal.h"
 
 /* --- which, and when ------------------------------------------------------------------------------------------------ */
@@ -84,6 +85,9 @@ static void gather_units(ddp_units *u, const int *blocks, int count) {
     bool in_step = before != LS_PHASE_OTHER;
     if (in_step) ls_phase_enter(u->clock, LS_PHASE_GATHER);
     for (int i = 0; i < count; i++) {
+        if (ls_values_on())
+            ls_values_set(u->slices + slice_begin(u, blocks[i]), slice_floats(u, blocks[i]) * sizeof *u->slices,
+                          ls_labels_of(LS_REPLICATED, LS_SPLIT), false, "a slice of block %d", blocks[i]);
         gather(u, blocks[i]);
         if (in_step) u->clock->bytes[LS_PHASE_GATHER] += unit_floats(u, blocks[i]) * sizeof(float);
     }

@@ -1,181 +1,22 @@
 /* dp_train — trains a model with one thread per device: DataParallel (or plainly, with --single). */
-#include <stdlib.h>
-
 #include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/base/results.h"
-#include "common/checkpoint/weights.h"
-#include "common/seam/devices.h"
-#include "common/seam/virtual_time.h"
-#include "common/train/loop.h"
-#include "dp_threads/data_parallel.h"
-
-static const char *const replications[] = {"flat", "nccl", NULL}; /* the order of dp_replication */
-
-struct settings {
-    ls_train_options train;
-    int devices; /* 0: all */
-    ls_int_list device_ids;
-    int output_device; /* -1: the first */
-    int replicate;
-    bool single;
-    ls_device_choice choice; /* what these come to */
-};
-
-/* Everything that main builds and takes down. */
-struct session {
-    int count;
-    ls_device *devices[LS_MAX_DEVICES];
-    ls_model *model;
-    ls_dataset *train, *test;
-    ls_parallel *parallel;
-};
-
-static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
-    ls_option rows[LS_TRAIN_OPTION_ROWS + 6];
-    size_t count = ls_train_option_rows(&s->train, rows);
-    /* clang-format off */
-    const ls_option own[] = {
-        {.kind = LS_OPTION_HEADING, .help = "Devices"},
-        {.kind = LS_OPTION_INT, .name = "devices", .to.number = &s->devices, .argument = "N",
-         .limits = LS_BETWEEN(1, LS_MAX_DEVICES), .kept = "devices", .help = "devices 0 .. N-1",
-         .empty = "all GPUs, or a CPU device for each core"},
-        {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
-         .limits = LS_BETWEEN(0, 1023), .kept = "devices",
-         .help = "these devices; the first holds the model. A GPU that is named more than once is shared",
-         .empty = "--devices"},
-        {.kind = LS_OPTION_INT, .name = "output-device", .to.number = &s->output_device, .argument = "D",
-         .limits = LS_BETWEEN(-1, 1023),
-         .help = "the device that gathers the outputs and takes the loss; -1: the first"},
-        {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &s->replicate, .choices = replications,
-         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
-                 "reduces them (a GPU for each device)"},
-        {.kind = LS_OPTION_FLAG, .name = "single", .to.flag = &s->single, .kept = "mode",
-         .help = "train on one device without DataParallel: the T1 that speed-ups refer to"},
-    };
-    /* clang-format on */
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
-    ls_parsed parsed;
-    ls_command command = {.purpose = "Trains a model with DataParallel: one process, one thread per device.",
-                          .options = rows,
-                          .count = count};
-    ls_status status = ls_options_parse(&command, argc, argv, &parsed);
-    *help = status == LS_OK && parsed.help;
-    return status;
-}
-
-/* CUDA usually loads a kernel at its first launch, which may wait for all that the GPU is doing: behind an operation of
- * NCCL that waits for this very thread to come, for ever (the CUDA programming guide warns of it under "lazy loading").
- * CUDA reads this when it starts. */
-static void load_kernels_at_the_start(void) {
-    static const char *const variable = "CUDA_MODULE_LOADING";
-    (void)setenv(variable, "EAGER", 0);
-    ls_detail("%s=%s: NCCL's operations wait for one another between threads", variable, getenv(variable));
-}
-
-static ls_status choose_devices(struct settings *s) {
-    if (s->device_ids.count > 0 && s->devices > 0) {
-        return ls_fail(LS_ERR_USAGE, "--devices and --device-ids exclude each other");
-    }
-    if (s->single && s->replicate == DP_REPLICATE_NCCL) {
-        return ls_fail(LS_ERR_USAGE, "--single has no replicas for --replicate nccl; leave one of the two out");
-    }
-    if (s->replicate == DP_REPLICATE_NCCL) load_kernels_at_the_start();
-    ls_status status = ls_devices_find(&s->choice, &s->train, LS_DEVICES_TELL);
-    int count = s->devices > 0 ? s->devices : s->single ? 1 : 0;
-    if (status == LS_OK) status = ls_devices_choose(&s->choice, &s->device_ids, count);
-    if (status == LS_OK && s->single && s->choice.count != 1) {
-        return ls_fail(LS_ERR_USAGE, "--single trains on one device");
-    }
-    return status;
-}
-
-/* The first that has this number: of several that share a GPU, the one in front. */
-static ls_status find_output_device(const struct settings *s, int *place) {
-    *place = 0;
-    if (s->output_device < 0) return LS_OK;
-    for (*place = 0; *place < s->choice.count; ++*place) {
-        if (s->choice.indices[*place] == s->output_device) return LS_OK;
-    }
-    return ls_fail(LS_ERR_USAGE, "output device %d is not among the devices", s->output_device);
-}
-
-static ls_status open_devices(struct session *session, const struct settings *s) {
-    ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < s->choice.count; i++) {
-        status = ls_devices_open(&session->devices[i], &s->choice, i, &s->train);
-        if (status == LS_OK) session->count++;
-    }
-    return status;
-}
-
-static ls_status build(struct session *session, struct settings *s) {
-    int output = 0;
-    size_t max_batch = ls_micro_batch_rows((size_t)s->train.batch_size, s->train.accumulate);
-    ls_status status = find_output_device(s, &output);
-    if (status == LS_OK) status = open_devices(session, s);
-    size_t piece = (max_batch + (size_t)s->choice.count - 1) / (size_t)s->choice.count;
-    if (status == LS_OK) status = ls_train_open_text(&s->train, &session->train, &session->test);
-    if (status == LS_OK)
-        status = ls_train_open_model(&session->model, &s->train, session->devices[0], piece, LS_OPEN_TELL);
-    if (status == LS_OK && !session->train)
-        status = ls_train_open_data(&s->train, session->model, &session->train, &session->test);
-    if (status == LS_OK) {
-        status = s->train.init ? ls_weights_load(session->model, s->train.init, true)
-                               : ls_model_init(session->model, (uint64_t)s->train.seed);
-    }
-    if (status != LS_OK) return status;
-    ls_optimizer_options optimizer = ls_train_optimizer(&s->train);
-    if (s->single) {
-        status = ls_device_bind_thread(session->devices[0]);
-        if (status != LS_OK) return status;
-        return ls_single_create(&session->parallel, session->devices[0], session->model, &optimizer, max_batch);
-    }
-    dp_options options = {.devices = session->devices,
-                          .device_count = session->count,
-                          .output_device = output,
-                          .max_batch = max_batch,
-                          .sync_bn = ls_train_sync_bn(&s->train, session->model, true),
-                          .replicate = (dp_replication)s->replicate,
-                          .optimizer = optimizer};
-    return dp_create(&session->parallel, session->model, &options);
-}
-
-static void take_down(struct session *session) {
-    bool stuck = session->parallel && session->parallel->stuck;
-    if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    if (stuck) return; /* a thread still uses what follows; the process ends in a moment */
-    ls_dataset_close(session->train);
-    ls_dataset_close(session->test);
-    ls_model_destroy(session->model);
-    for (int i = 0; i < session->count; i++) ls_device_close(session->devices[i]);
-}
+#include "dp_threads/dp_run.h"
 
 int main(int argc, char **argv) {
-    struct settings settings = {.train = ls_train_defaults(), .output_device = -1};
-    struct session session = {0};
+    struct dp_settings settings = dp_settings_defaults();
     ls_train_result result;
     bool help = false;
     ls_log_init(argv[0], -1, false);
-    ls_status status = parse(&settings, argc, argv, &help);
+    ls_status status = dp_settings_parse(&settings, argc, argv, &help);
     if (status != LS_OK || help) return ls_status_exit_code(status);
+    if (settings.train.show_model || settings.train.show_pytorch)
+        return ls_status_exit_code(ls_results_written(ls_train_show_model(&settings.train)));
     ls_log_init(argv[0], -1, settings.train.quiet);
     ls_log_verbose(settings.train.verbose);
-    /* waits for a device outlast those for NCCL's operations, which say what they wait for */
-    ls_set_wait_timeout_s((settings.replicate == DP_REPLICATE_NCCL ? 2 : 1) * settings.train.timeout_s);
     status = ls_launcher_refuse_copies("train the whole thing",
                                        "start dp_train by itself, or let the launcher start ddp_train");
-    if (status == LS_OK) status = ls_virtual_time_begin(&settings.train);
-    if (status == LS_OK) status = choose_devices(&settings);
-    if (status == LS_OK) status = ls_train_options_check(&settings.train, settings.choice.count);
-    if (status == LS_OK) status = build(&session, &settings);
-    if (status == LS_OK) {
-        if (settings.choice.gpu_missed) session.parallel->gpu_missed = settings.choice.found;
-        ls_train_warn_workers(&settings.train, 1);
-        /* one process: the global order of the samples, whichever way it would be sharded */
-        status = ls_train(session.parallel, &settings.train, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, session.train,
-                          session.test, &result);
-    }
-    take_down(&session);
+    if (status == LS_OK) status = dp_run(&settings, &result);
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -195,11 +195,11 @@ void ls_add(ls_stream *stream, ls_dtype dtype, void *y, const void *a, const voi
 
 /* --- activations ------------------------------------------------------------------------------------------------- */
 
-/* A ReLU on its own. Layers call the fused operations above; tests compare those with these two. */
+/* A ReLU on its own. Behind a linear layer or batch norm the fused operations above have the same bits. */
 /* y = max(x, 0); NaN stays NaN */
-void ls_relu_forward(ls_stream *stream, float *y, const float *x, size_t count);
+void ls_relu_forward(ls_stream *stream, ls_dtype dtype, void *y, const void *x, size_t count);
 /* dx = 0 where y <= 0, else dy */
-void ls_relu_backward(ls_stream *stream, float *dx, const float *dy, const float *y, size_t count);
+void ls_relu_backward(ls_stream *stream, ls_dtype dtype, void *dx, const void *dy, const void *y, size_t count);
 
 /* --- convolution: x [n,ci,h,w], w [co,ci,kh,kw], y and dy [n,co,oh,ow] ---------------------------------------------- */
 
@@ -277,6 +277,13 @@ void ls_maxpool_forward(ls_stream *stream, struct ls_pool_shape shape, void *y, 
 /* dx = dy at the chosen place, 0 elsewhere */
 void ls_maxpool_backward(ls_stream *stream, struct ls_pool_shape shape, void *dx, const void *dy,
                          const uint8_t *choice);
+
+/* --- global average pooling: planes = batch x channels, of `plane` elements each ------------------------------------- */
+
+/* y[p] = (sum over i of x[p,i], i ascending) / plane */
+void ls_avgpool_forward(ls_stream *stream, ls_dtype dtype, void *y, const void *x, size_t planes, size_t plane);
+/* dx[p,i] = dy[p] / plane */
+void ls_avgpool_backward(ls_stream *stream, ls_dtype dtype, void *dx, const void *dy, size_t planes, size_t plane);
 
 /* --- embedding: tables [vocabulary,channels] and [context,channels], fp32; y and dy [rows,channels] ------------------- */
 

@@ -11,6 +11,9 @@ TEST_SRC   := $(foreach test,$(TESTS),$(or $(filter %/$(subst %,\%,$(test)).c,$(
     $(error TESTS is '$(test)'; it takes names of tests/*/test_*.c$(if $(filter-out *,$(ROOMS)), in $(ROOMS)), such as $(notdir $(call programs_of,$(wordlist 1,2,$(TEST_SRC)))))))
 endif
 TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c %/test_course_report_parts.c),$(TEST_SRC))
+# Those that take long are built and begin first, so that none of them is left alone at the end.
+LONG_SRC   := $(foreach test,$(file <tests/long_first),$(filter %/$(test).c,$(TEST_SRC)))
+TEST_SRC   := $(LONG_SRC) $(filter-out $(LONG_SRC),$(TEST_SRC))
 override TESTS := $(call programs_of,$(TEST_SRC))
 TEST_BASE  := $(BUILD)/obj/tests/base.o
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
@@ -26,7 +29,7 @@ FUZZ_NAMES := $(filter-out $(if $(HAVE_report),,report),$(patsubst tests/fuzz/co
 FAKE_DIR   := $(BUILD)/tests/cuda_on_cpu
 FAKE_SRC   := $(wildcard tests/cuda_on_cpu/*.cpp)
 FAKE_LIB   := $(FAKE_DIR)/libcuda_on_cpu.so
-FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so
+FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so $(MPI_PLUGIN:$(BUILD)/lib/%=$(FAKE_DIR)/%)
 FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
@@ -67,6 +70,12 @@ $(FAKE_DIR)/ls_cuda.so: $(CUDA_C:%.c=$(BUILD)/obj/fake/%.o) $(CUDA_CU:%=$(BUILD)
 $(FAKE_DIR)/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/fake/%.o) $(FAKE_DIR)/ls_cuda.so $(FAKE_LIB)
 	$(say)
 	$(Q)$(CXX) -shared $(SAN_$(SAN)) $^ -Wl,-rpath,'$$ORIGIN' -pthread -o $@
+
+# No fakes: a program finds all plug-ins in one folder.
+$(FAKE_DIR)/ls_mpi.so $(FAKE_DIR)/ls_pmix: $(FAKE_DIR)/%: $(BUILD)/lib/%
+	@mkdir -p $(@D)
+	$(Q)ln -sf ../../lib/$* $@
+$(BUILD)/tests/test_mpi $(BUILD)/tests/test_calibrate: | $(filter %/ls_mpi.so %/ls_pmix,$(FAKES))
 
 # --- tests ---------------------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ list_patched() { sed -n 's|^+++ b/||p' docs/extend/*.patch 2>/dev/null; }
 list_names() {
     sed -n '/^MAINS/,/[^\\]$/p' Makefile | grep -oE '[a-z_]+\.c' | sed 's/\.c$//; s/^/main /'
     awk '/^\.PHONY:/ { for (i = 2; i <= NF; i++) print "target", $i }
-        /^[a-z][a-z -]*:/ { sub(/:.*/, ""); for (i = 1; i <= NF; i++) print "target", $i }' Makefile labs/course/course.mk
+        /^[a-z][a-z -]*:/ { sub(/:.*/, ""); for (i = 1; i <= NF; i++) print "target", $i }' Makefile labs/course/course.mk library/install.mk
     for program in "$build"/*; do
         [ -f "$program" ] && [ -x "$program" ] || continue
         name=${program##*/}

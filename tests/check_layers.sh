@@ -1,11 +1,11 @@
 #!/bin/sh
 # Checks the tree's five rules over every C file that git knows (tracked, or new and not ignored):
 #   1. includes only point down: base < trace < device < kernels < comm < nn < data < optim < seam < checkpoint < report < train <
-#      dp_threads | ddp_procs/launch < ddp_procs < labs, written with their full path; from device to optim nothing includes trace, whose probes
+#      dp_threads | ddp_procs/launch < ddp_procs < library | labs, written with their full path; from device to optim nothing includes trace, whose probes
 #      are in base; labs/replay/engine sees base and trace only; the two modes never include each other;
 #   2. a name tells its room: external functions and variables of common/ and kernels/ begin with ls_, of the modes with dp_ and ddp_;
 #   3. a program notices that its results could not be written: each main ends with ls_results_written (common/base/results.h), but for
-#      those that print no results (ddprun), know nothing of common/ (bench_mpi) or are a lab's probe (probe_main says it).
+#      those that print no results (ddprun), know nothing of common/ (bench_mpi, ls_pmix, examples) or are a lab's probe (probe_main says it).
 #   4. no circles inside a room, but for those that are listed with their reason.
 #   5. no deadline and no duration of the date, which may jump: files that show it are listed.
 # usage: tests/check_layers.sh [FOLDER]          checks
@@ -32,6 +32,7 @@ check() {
             if (path ~ /^ddp_procs\/launch\//) return 11.5
             if (path ~ /^dp_threads\//) return 12
             if (path ~ /^ddp_procs\//) return 12
+            if (path ~ /^library\//) return 12.5
             if (path ~ /^labs\//) return 13
             if (path ~ /^tests\//) return 14
             return 0
@@ -56,9 +57,10 @@ check() {
 # External names as the sources define them: a function or a variable that begins in column 0 and is neither static nor only declared. A
 # definition may go on over several lines, up to its "{", ";" or "=".
 names() {
-    git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs)/' | while read -r file; do
+    git ls-files -co --exclude-standard -- '*.c' | grep -E '^(common|kernels|dp_threads|ddp_procs|library)/' | while read -r file; do
         case $file in
-        common/* | kernels/*) prefix='^(ls_|LS_CPU)' ;;
+        common/comm/mpi/ls_pmix.c) prefix='^main$' ;; # a program
+        common/* | kernels/* | library/*) prefix='^(ls_|LS_CPU)' ;;
         dp_threads/*) prefix='^(dp_|main$)' ;;
         *) prefix='^(ddp_|main$)' ;;
         esac
@@ -78,7 +80,7 @@ names() {
 # Units that lean on each other, also over others, are a circle, unless they are listed here, each list with its reason.
 known_circles='
 common/checkpoint/checkpoint common/checkpoint/checkpoint_text      # what a checkpoint says is written and read by rows of one table
-common/comm/allreduce common/comm/comm common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits and its algorithms
+common/comm/allreduce common/comm/carrier common/comm/comm common/comm/regions common/comm/segment common/comm/wait # a group is its memory, its waits, its algorithms and what carries their data
 common/device/device common/device/host_lock common/device/plugin   # a device opens its plug-in and takes the lock, both of which know devices
 ddp_procs/ddp ddp_procs/distributed                                 # ddp.h is the private header of the room
 ddp_procs/launch/store ddp_procs/launch/store_enter ddp_procs/launch/store_protocol # one client, and its first message
@@ -140,7 +142,7 @@ clocks() {
 }
 
 mains() {
-    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|ddp_procs/launch/ddprun.c|labs/bench/peers/|labs/[0-9])' | while read -r file; do
+    git ls-files -co --exclude-standard -- '*.c' | grep -vE '^(tests/|examples/|ddp_procs/launch/ddprun.c|labs/bench/peers/|common/comm/mpi/ls_pmix.c|labs/[0-9])' | while read -r file; do
         grep -q '^int main(' "$file" || continue
         grep -q 'return ls_status_exit_code(ls_results_written(' "$file" || echo "$file: main does not say ls_results_written"
     done

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of tests/mostly_waiting one by one beside
-# them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, the skips and the counts. Fails if a program
-# fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout (labs/course/handout.sh) a program that fails since it
-# came to a function which a lab leaves to its reader is not written yet: counted, and no failure.
+# Runs test programs, each under a deadline, several at a time, as soon as their names arrive; those of tests/mostly_waiting three at a time
+# beside them. Says in one line how far it is, shows in full what fails, and ends with the slowest programs, those with most CPU time, the
+# skips and the counts. Fails if a program fails, runs out of time, or skips a test that tests/allowed_skips does not name. In a handout
+# (labs/course/handout.sh) a program that fails since it came to a function which a lab leaves to its reader is not written yet: counted, and
+# no failure.
 # usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each file that was built, which are
 #        counted; the line build-failed if there will be no more programs)
 #        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
@@ -10,6 +11,8 @@ set -u
 export LC_ALL=C
 # Devices' threads have one in any case; in tests that call kernels themselves, oneDNN's others would mostly spin.
 export OMP_NUM_THREADS=1
+# Ranks of several tests wait beside each other: who spins for long keeps others' from running.
+export LS_SHARED_CORES=1
 deadline_s=${LS_TEST_DEADLINE_S:-240}
 clear=''
 [ -t 1 ] && clear=$(printf '\r\033[K')
@@ -19,7 +22,7 @@ clear=''
 # Whether it, or a program that it started, came to a lab's function that is missing, in a tree where that may be.
 is_unwritten() { [ -f labs/handout.mk ] && [ -s "$LS_TODO_LOG" ]; }
 
-# Says in one piece how it went, and leaves a line for the counts: passed failed skipped program seconds unwritten
+# Says in one piece how it went, and leaves a line for the counts: passed failed skipped program seconds unwritten cpu-seconds
 run_one() {
     folder=$1 program=$2 name=${2##*/}
     log=$folder/$name.log
@@ -27,14 +30,16 @@ run_one() {
     start=$(date +%s%N)
     timeout -k 10 "$deadline_s" "$program" >"$log" 2>&1 </dev/null
     status=$?
+    times >"$log.times"
     tenths=$((($(date +%s%N) - start + 50000000) / 100000000))
     seconds=$((tenths / 10)).$((tenths % 10))
-    # cmocka's closing lines: "[  PASSED  ] N test(s).", and the names of what it has skipped
-    read -r p f s <<-counted
+    # cmocka's closing lines: "[  PASSED  ] N test(s).", and the names of what it has skipped; times' second line: the children's
+    read -r p f s cpu <<-counted
 	$(awk -v name="$name" -v skips="$folder/skips" '
 	    /^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test\(s\)/ { count[$2] = $4 }
 	    /^\[  SKIPPED \] [^ ]+$/ && !seen[$4]++ { print name, $4 >>skips }
-	    END { print count["PASSED"] + 0, count["FAILED"] + 0, count["SKIPPED"] + 0 }' "$log")
+	    FILENAME ~ /times$/ && FNR == 2 { split($0, part, /[ms ]+/); cpu = 60 * (part[1] + part[3]) + part[2] + part[4] }
+	    END { print count["PASSED"] + 0, count["FAILED"] + 0, count["SKIPPED"] + 0, cpu + 0 }' "$log" "$log.times")
 	counted
     verdict=ok said=''
     unwritten=0
@@ -49,7 +54,7 @@ run_one() {
     fi
     [ "$verdict" = ok ] && [ -z "${V:-}" ] || printf '%s%s  %-28s %4d passed %s%6s s  %s\n' "$clear" "${said:+$said
 }" "$name" "$p" "$([ "$s" -gt 0 ] && echo "$s skipped")" "$seconds" "$verdict"
-    echo "$p $f $s $program $seconds $unwritten" >>"$folder/counts"
+    echo "$p $f $s $program $seconds $unwritten $cpu" >>"$folder/counts"
 }
 
 if [ "${1:-}" = --one ]; then
@@ -80,7 +85,7 @@ progress() {
         END { printf "  %s%d of %d test programs done, %d failed, %d s", built ? built " files built, " : "", NR, all, failed, seconds }' "$folder/counts"
 }
 
-# Two queues: the programs that mostly wait have a place of their own, so that no core is idle for them.
+# Two queues: the programs that mostly wait (for four fifths of their time) have places of their own, so that no core is idle for them.
 mkfifo "$folder/working" "$folder/waiting"
 mostly_waiting=" $(tr '\n' ' ' <tests/mostly_waiting) "
 exec 7<&0 # a background job's own standard input is /dev/null
@@ -92,7 +97,7 @@ while read -r program; do
     fi
 done <&7 8>"$folder/waiting" 9>"$folder/working" &
 (
-    xargs -r -P 1 -n 1 "$0" --one "$folder" <"$folder/waiting" &
+    xargs -r -P 3 -n 1 "$0" --one "$folder" <"$folder/waiting" &
     xargs -r -P "${LS_TEST_JOBS:-$(($(nproc 2>/dev/null || echo 1) + 1))}" -n 1 "$0" --one "$folder" <"$folder/working"
     wait
 ) &
@@ -109,6 +114,8 @@ printf '%s' "$clear"
 
 echo 'Slowest:'
 sort -k5 -rn "$folder/counts" | head -n 5 | awk '{ sub(/.*\//, "", $4); printf "  %-28s %6s s\n", $4, $5 }'
+sort -k7 -rn "$folder/counts" | awk '{ sub(/.*\//, "", $4); sum += $7; if (NR <= 5) most = most (NR > 1 ? ", " : "") $4 " " $7 }
+    END { printf "Most CPU seconds: %s; all: %d\n", most, sum }'
 [ -s "$folder/skips" ] && { echo 'Skipped:'; sed 's/^/  /' "$folder/skips"; }
 unexpected=$(grep -vxFf tests/allowed_skips "$folder/skips")
 awk -v programs="$all" '{ passed += $1; failed += $2; skipped += $3; unwritten += $6 }

@@ -10,6 +10,7 @@
 #define LS_CACHES_MAX 8
 #define LS_YIELD_US 100.0 /* about a turn of the ranks that share a core */
 #define LS_SPIN_US 50.0   /* about what a futex sleep and wake-up cost together on a busy machine */
+#define LS_BRIEF_US 2.0   /* where other jobs want the core: what comes later than that comes from a rank without one */
 
 static cpu_set_t usable;
 static bool one_for_all; /* ls_share_one_core; written before there are threads */
@@ -77,6 +78,9 @@ bool ls_share_one_core(void) {
     return one_for_all;
 }
 
-double ls_spin_us_for(int participants) { return !one_for_all && participants <= ls_usable_cores() ? LS_SPIN_US : 0; }
+double ls_spin_us_for(int participants) {
+    if (one_for_all || participants > ls_usable_cores()) return 0;
+    return getenv("LS_SHARED_CORES") ? LS_BRIEF_US : LS_SPIN_US;
+}
 
 double ls_yield_us_for(int participants) { return !one_for_all && participants > ls_usable_cores() ? LS_YIELD_US : 0; }

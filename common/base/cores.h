@@ -25,7 +25,8 @@ void ls_run_on_core(int place, int count);
 bool ls_share_one_core(void);
 
 /* How long a thread should spin for something that another one of `participants` busy threads or processes does: 0 if
- * they outnumber the cores, since spinning would keep that other one from running. */
+ * they outnumber the cores, since spinning would keep that other one from running. Little where the environment has
+ * LS_SHARED_CORES: other jobs use the same cores. */
 double ls_spin_us_for(int participants);
 
 /* How long a thread that does not spin should yield its core before it sleeps: where participants share cores, about

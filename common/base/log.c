@@ -23,6 +23,13 @@ static struct {
 
 static _Thread_local ls_log_sink capture;
 
+/* ls_log_redirect */
+static struct {
+    pthread_mutex_t mutex; /* one line at a time */
+    void (*take)(void *context, const char *line);
+    void *context;
+} redirected = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
 /* ls_log_hold */
 static struct {
     pthread_mutex_t mutex;
@@ -77,6 +84,11 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     if (said >= 0) ls_said_join(said);
 }
 
+void ls_log_redirect(void (*take)(void *context, const char *line), void *context) {
+    redirected.take = take;
+    redirected.context = context;
+}
+
 static void write_all(int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
         ssize_t written = write(fd, text, nbytes);
@@ -84,6 +96,20 @@ static void write_all(int fd, const char *text, size_t nbytes) {
         text += written;
         nbytes -= (size_t)written;
     }
+}
+
+/* Whole lines, each with its end. */
+static void write_lines(char *text, size_t nbytes) {
+    if (!redirected.take) {
+        write_all(STDERR_FILENO, text, nbytes);
+        return;
+    }
+    pthread_mutex_lock(&redirected.mutex);
+    for (char *line = text, *end; (end = memchr(line, '\n', (size_t)(text + nbytes - line))) != NULL; line = end + 1) {
+        *end = '\0';
+        redirected.take(redirected.context, line);
+    }
+    pthread_mutex_unlock(&redirected.mutex);
 }
 
 /* "ddp_train[rank 2]" */
@@ -98,7 +124,7 @@ static void emit(const char *kind, const char *message) {
     int length = snprintf(line, sizeof line, "%s: %s%s\n", head, kind, message);
     size_t nbytes = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
     line[nbytes - 1] = '\n'; /* also where the message was cut */
-    write_all(STDERR_FILENO, line, nbytes);
+    write_lines(line, nbytes);
 }
 
 /* Names that a user or a file gives may hold anything: what would begin a line of its own, or command a terminal, does
@@ -158,7 +184,7 @@ void ls_report_lines(const char *lines) {
         used += (size_t)snprintf(text + used, sizeof text - used, "%s: %.*s\n", head, nbytes, line);
         line += nbytes + (line[nbytes] == '\n');
     }
-    write_all(STDERR_FILENO, text, used < sizeof text ? used : sizeof text - 1);
+    write_lines(text, used < sizeof text ? used : sizeof text - 1);
 }
 
 void ls_warn(const char *format, ...) {

@@ -55,6 +55,10 @@ void ls_note(const char *format, ...) LS_PRINTF(1, 2);
 void ls_log_verbose(bool verbose);
 void ls_detail(const char *format, ...) LS_PRINTF(1, 2);
 
+/* Hands every line that this process would write to stderr to `take` instead, without its end; any thread calls it, one at a
+ * time. NULL: back to stderr. Call while no other thread reports. */
+void ls_log_redirect(void (*take)(void *context, const char *line), void *context);
+
 /* Where a thread's errors go; no buffer: to stderr. */
 typedef struct ls_log_sink {
     char *buffer;

@@ -22,25 +22,39 @@ void ls_generator_seed(ls_generator *generator, uint64_t seed) {
     generator->cached_normal = 0;
 }
 
-static void renew_state(uint32_t *state) {
-    for (int i = 0; i < LS_MT19937_WORDS; i++) {
-        uint32_t next = state[(i + 1) % LS_MT19937_WORDS];
-        uint32_t mixed = (state[i] & 0x80000000u) | (next & 0x7fffffffu);
-        uint32_t twist = (mixed >> 1) ^ ((next & 1u) ? 0x9908b0dfu : 0u);
-        state[i] = state[(i + LS_MT19937_MIDDLE) % LS_MT19937_WORDS] ^ twist;
-    }
+static uint32_t twisted(uint32_t state, uint32_t next, uint32_t middle) {
+    uint32_t mixed = (state & 0x80000000u) | (next & 0x7fffffffu);
+    return middle ^ (mixed >> 1) ^ (0x9908b0dfu & -(next & 1u));
 }
 
-uint32_t ls_random32(ls_generator *generator) {
-    if (generator->used == LS_MT19937_WORDS) {
-        renew_state(generator->state);
-        generator->used = 0;
-    }
-    uint32_t value = generator->state[generator->used++];
+/* Three loops without divisions or branches, so that the compiler can make words side by side. */
+static void renew_state(uint32_t *state) {
+    enum { WORDS = LS_MT19937_WORDS, MIDDLE = LS_MT19937_MIDDLE, BEFORE = WORDS - MIDDLE };
+    for (int i = 0; i < BEFORE; i++) state[i] = twisted(state[i], state[i + 1], state[i + MIDDLE]);
+    for (int i = BEFORE; i < WORDS - 1; i++) state[i] = twisted(state[i], state[i + 1], state[i - BEFORE]);
+    state[WORDS - 1] = twisted(state[WORDS - 1], state[0], state[MIDDLE - 1]);
+}
+
+static uint32_t tempered(uint32_t value) {
     value ^= value >> 11;
     value ^= (value << 7) & 0x9d2c5680u;
     value ^= (value << 15) & 0xefc60000u;
     return value ^ (value >> 18);
+}
+
+/* How many of `wanted` words the state has left, renewed if it has none. */
+static size_t words_there(ls_generator *generator, size_t wanted) {
+    if (generator->used == LS_MT19937_WORDS) {
+        renew_state(generator->state);
+        generator->used = 0;
+    }
+    size_t there = (size_t)(LS_MT19937_WORDS - generator->used);
+    return there < wanted ? there : wanted;
+}
+
+uint32_t ls_random32(ls_generator *generator) {
+    (void)words_there(generator, 1);
+    return tempered(generator->state[generator->used++]);
 }
 
 uint64_t ls_random64(ls_generator *generator) {
@@ -48,13 +62,23 @@ uint64_t ls_random64(ls_generator *generator) {
     return high << 32 | ls_random32(generator);
 }
 
-/* 24 bits are what a float's significand holds, so the value is exact. */
-static float uniform_float(ls_generator *generator) { return (float)(ls_random32(generator) & 0xffffffu) * 0x1p-24f; }
+/* In [0, 1). 24 bits are what a float's significand holds, so the value is exact. */
+static void fill_uniform_unit(ls_generator *generator, float *destination, size_t count) {
+    while (count > 0) {
+        size_t there = words_there(generator, count);
+        const uint32_t *words = generator->state + generator->used;
+        for (size_t i = 0; i < there; i++) destination[i] = (float)(int32_t)(tempered(words[i]) & 0xffffffu) * 0x1p-24f;
+        generator->used += (int)there;
+        destination += there;
+        count -= there;
+    }
+}
 
 void ls_fill_uniform(ls_generator *generator, float *destination, size_t count, double from, double to) {
     float low = (float)from;
     float range = (float)to - low;
-    for (size_t i = 0; i < count; i++) destination[i] = fmaf(uniform_float(generator), range, low);
+    fill_uniform_unit(generator, destination, count);
+    for (size_t i = 0; i < count; i++) destination[i] = fmaf(destination[i], range, low);
 }
 
 double ls_uniform_double(ls_generator *generator) {
@@ -85,10 +109,6 @@ static void normal_block(float *block) {
         block[j] = radius * (float)cos(angle);
         block[j + 8] = radius * (float)sin(angle);
     }
-}
-
-static void fill_uniform_unit(ls_generator *generator, float *destination, size_t count) {
-    for (size_t i = 0; i < count; i++) destination[i] = uniform_float(generator);
 }
 
 void ls_fill_normal(ls_generator *generator, float *destination, size_t count) {

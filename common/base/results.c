@@ -1,10 +1,20 @@
 #include "common/base/results.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "common/base/file.h"
-#include "common/base/log.h"
+#include <errno.h>
+#include <stdarg.h>
+
+static FILE *redirected;
+
+FILE *ls_results(void) { return redirected ? redirected : stdout; }
+void ls_results_redirect(FILE *file) { redirected = file; }
+
+void ls_print(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(ls_results(), format, arguments);
+    va_end(arguments);
+}
 
 ls_status ls_results_written(ls_status status) {
     const char *why = fflush(stdout) != 0 ? ls_write_error(errno) : ferror(stdout) ? "an earlier write failed" : NULL;

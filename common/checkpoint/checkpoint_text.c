@@ -98,6 +98,8 @@ static void describe_run(struct ls_checkpoint_texts *texts, const struct ls_chec
     put_options(texts, o);
     /* lines of several options, of what one has come to, or of none */
     put_text(texts, LS_TEXT_FORMAT, FORMAT_VERSION);
+    if (o->normalization[0] || o->normalize < 0) /* of no pixels: as earlier versions wrote it */
+        put_text(texts, LS_TEXT_NORMALIZE, o->normalization[0] ? o->normalization : "mnist");
     put_text(texts, LS_TEXT_OPTIMIZER, optimizer_text(o));
     put_integer(texts, LS_TEXT_BATCH_SIZE, o->batch_size);
     put_text(texts, LS_TEXT_MODE, mode->kept_as ? mode->kept_as : mode->name);

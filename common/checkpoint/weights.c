@@ -112,14 +112,22 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
 
 /* --- saving ------------------------------------------------------------------------------------------------------ */
 
-ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix) {
+/* fd -1: to the path. */
+static ls_status write_weights(ls_model *model, int fd, const char *path, const char *prefix) {
     ls_state_dict dict;
     const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
     ls_status status = ls_state_dict_open(&dict, model, 0);
     if (status != LS_OK) return status;
     ls_state_dict_add_model(&dict, model);
     ls_state_dict_put_prefix(&dict, prefix);
-    status = ls_state_dict_write(&dict, path, metadata, 1);
+    status = fd < 0 ? ls_state_dict_write(&dict, path, metadata, 1)
+                    : ls_state_dict_write_fd(&dict, fd, "the weights' memory", metadata, 1);
     ls_state_dict_close(&dict);
     return status;
 }
+
+ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix) {
+    return write_weights(model, -1, path, prefix);
+}
+
+ls_status ls_weights_write(ls_model *model, int fd) { return write_weights(model, fd, NULL, ""); }

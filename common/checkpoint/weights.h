@@ -22,4 +22,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell);
  * Host-blocking; where ranks share the parameters out, collective, and rank 0 writes. */
 ls_status ls_weights_save(ls_model *model, const char *path, const char *prefix);
 
+/* The same to an open file. */
+ls_status ls_weights_write(ls_model *model, int fd);
+
 #endif

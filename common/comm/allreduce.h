@@ -41,12 +41,17 @@ const ls_allreduce_algorithm *ls_allreduce_find(const char *name);
 /* "direct, ring, ..." of all rows. */
 void ls_allreduce_names(char *text, size_t capacity);
 
+/* Of hierarchical: LS_RANKS_PER_NODE of the environment, if it divides the ranks; else all are one node. */
+int ls_ranks_per_node(int world_size);
+
 /* X(name in C, name, one_round_bytes, description): the table's rows, each a file allreduce_<name in C>.c. */
 #define LS_ALLREDUCE_MAP(X)                                                                                            \
     X(direct, "direct", LS_EAGER_BYTES, "each rank reduces its share in shared memory and writes it to all")           \
     X(ring, "ring", 0, "chunks go round from neighbour to neighbour, twice: 2 (W - 1) steps, the least bytes")         \
     X(halving_doubling, "halving-doubling", 0,                                                                         \
       "pairs swap halves, quarters, ... and back: few steps, and the least bytes if W is a power of two")              \
+    X(hierarchical, "hierarchical", LS_EAGER_BYTES,                                                                    \
+      "shares inside each node, then between nodes, then inside again: the fewest bytes between nodes")                \
     X(tree, "tree", 0, "sums go up a binary tree, the result comes down, in segments")                                 \
     X(naive, "naive", 0, "rank 0 reduces all, then all copy (the reference)")
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/nccl_plugin.h"
 #include "common/comm/wait.h"
@@ -58,7 +59,8 @@ static const struct ls_nccl_plugin *open_plugin(char *why, size_t capacity) {
 static bool have_shared_gpu(const ls_comm *comm, const uint64_t *gpus, char *text, size_t capacity) {
     uint64_t places[LS_COMM_MAX_RANKS];
     int first, second;
-    for (int r = 0; r < comm->world_size; r++) places[r] = gpus[r] & PLACE_MASK;
+    for (int r = 0; r < comm->world_size; r++)
+        places[r] = (gpus[r] & PLACE_MASK) | (uint64_t)comm->host[ls_job_rank(comm, r)] << PLACE_BITS;
     if (!find_pair(places, comm->world_size, true, &first, &second)) return false;
     snprintf(text, capacity, "ranks %d and %d share GPU %d", ls_job_rank(comm, first), ls_job_rank(comm, second),
              index_of(gpus[first]));
@@ -151,6 +153,7 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
     if (status == LS_OK) status = compare_versions(comm, &identity);
     if (status == LS_OK) status = share_id(comm, plugin, options, id);
     if (status == LS_OK) status = plugin->attach(&comm, &device, 1, id);
+    if (status == LS_OK && comm->carrier == &ls_one_round_carrier) status = ls_through_gpu_attach(comm);
     if (status == LS_OK) status = exchange(comm, LS_OPERATION_ATTACH_NCCL, 4, 0, done);
     return status;
 }
@@ -159,7 +162,9 @@ static ls_status attach_nccl(ls_comm *comm, ls_device *device, const ls_comm_opt
 
 static void name_backend(ls_comm *comm) {
     if (comm->path->name) snprintf(comm->backend, sizeof comm->backend, "%s", comm->path->name);
-    if (!comm->path->name) snprintf(comm->backend, sizeof comm->backend, "%s, staged", comm->transport->name);
+    if (!comm->path->name)
+        snprintf(comm->backend, sizeof comm->backend, "%s, staged",
+                 comm->carrier ? comm->carrier->name : comm->transport->name);
 }
 
 static ls_status check(const ls_comm *comm, const ls_device *device) {

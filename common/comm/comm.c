@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
@@ -67,11 +68,15 @@ static void move_to_itself(const ls_operation *operation) {
         memcpy(operation->receive, operation->send, nbytes);
 }
 
+ls_status ls_run_in_shared_memory(const ls_operation *operation) {
+    return operations[operation->what.kind].run(operation);
+}
+
 static ls_status run_in_group(const ls_operation *operation) {
     ls_comm *comm = operation->comm;
     ls_comm_enter(comm);
     ls_status checked = ls_comm_check(comm, &operation->what), status = checked;
-    if (checked == LS_OK) status = operations[operation->what.kind].run(operation);
+    if (checked == LS_OK) status = comm->carrier ? comm->carrier->run(operation) : ls_run_in_shared_memory(operation);
     ls_comm_leave(comm, checked == LS_OK ? status : LS_OK); /* what was not begun has shown no buffer to anybody */
     return status;
 }
@@ -153,7 +158,7 @@ static const void *deciding_buffer(const ls_operation *operation) {
 
 /* Whether the operation is on GPU memory. Without elements (or buffers) it goes the GPU's way on a GPU's stream, so
  * that all ranks decide alike. Buffers are mostly the group's own, and those are looked for first. */
-static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
+bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream) {
     const ls_device *device = ls_stream_device(stream);
     const void *buffer = deciding_buffer(operation);
     if (ls_device_memory_is_host(device)) return false;
@@ -163,7 +168,7 @@ static bool is_on_gpu(const ls_operation *operation, ls_stream *stream) {
 
 static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
-    bool gpu = is_on_gpu(operation, stream);
+    bool gpu = ls_comm_is_on_gpu(operation, stream);
     if (comm->path && (gpu || comm->path->takes_host)) return comm->path->enqueue(operation, stream);
     if (gpu)
         return ls_fail(LS_ERR_INVALID,
@@ -173,6 +178,8 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     return ls_comm_launch_on_host(operation, stream);
 }
+
+_Thread_local ls_status (*ls_operation_check)(const ls_operation *operation);
 
 void ls_comm_label(ls_comm *comm, const char *text, int number) {
     comm->label = text;
@@ -197,9 +204,10 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     } else {
         what->sequence = ++comm->collectives;
     }
+    if (__builtin_expect(ls_operation_check != NULL, 0)) status = ls_operation_check(operation);
     operation->mark = ls_flight_enqueue(comm, what);
     ls_comm_label(comm, NULL, -1);
-    if (comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
+    if (status == LS_OK && comm->debug && comm->ring) status = ls_comm_compare_before(comm, what);
     return status == LS_OK ? launch(operation, stream) : status;
 }
 

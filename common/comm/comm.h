@@ -59,6 +59,10 @@ typedef struct ls_comm_options {
     /* Flight records (flight.h), of a group that is no part of a job: a folder, into which a rank that breaks the group
      * writes one; it must live as long as the group. NULL: the environment's LS_FLIGHT, or nowhere */
     const char *flight;
+    /* Of all of a job, on several hosts (else NULL): the host of each of its ranks, as a number, and the IPv4 address (text)
+     * by which the other hosts reach this one. Copied by create; a group of some of its ranks takes the job's */
+    const unsigned char *host;
+    const char *address;
     bool debug;      /* wait before each operation until all its ranks have called it, and compare; slow */
     bool unrecorded; /* for measurements: no flight record */
 } ls_comm_options;
@@ -70,6 +74,14 @@ typedef struct ls_comm_options {
 /* Joins the group over shared memory (all ranks on this node). Collective: returns once every rank has joined or the
  * deadline has passed. On failure *out is NULL and nothing is left behind. World size 1 needs no bootstrap. */
 ls_status ls_comm_create_shm(ls_comm **out, const ls_comm_options *options);
+
+/* Joins a group whose ranks are on the hosts that options->host says. The control area exists once on each host, and
+ * threads carry over TCP what ranks have written there (mirror.h), so that meetings, failures and flight records are as
+ * on one host. `carrier` (carrier.h) moves the data of operations on host memory. NULL: only those of one round (at most
+ * 4 KiB per rank) are possible, and those that NCCL takes (ls_comm_attach_device). A group on one host is shared memory:
+ * its carrier is used if the whole job is on that host. Otherwise as ls_comm_create_shm. */
+struct ls_carrier;
+ls_status ls_comm_create_hosts(ls_comm **out, const ls_comm_options *options, const struct ls_carrier *carrier);
 
 /* Open files of a rank in such a group, while it forms: its memory, what it takes to hand that out, and a descriptor of
  * each peer's process. */

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <sys/types.h>
 
 #include "common/base/clock.h"
@@ -39,6 +40,7 @@ struct ls_transport {
     void (*empty)(ls_comm *comm, ls_region *region);
     /* Lets go of the group's memory and of all that create has opened, also after a create that failed half-way. */
     void (*leave)(ls_comm *comm);
+    bool over_hosts; /* the control area is mirrored between hosts (mirror.h) */
 };
 
 /* An operation in its rank's ring; number 0: it is not recorded. */
@@ -69,6 +71,9 @@ struct ls_path {
     void (*close)(ls_comm *comm);
 };
 
+struct ls_carrier; /* carrier.h */
+struct ls_mirror;  /* mirror.h */
+
 struct ls_comm {
     /* constant after create; endpoints of threads share no line, since each operation writes to them */
     alignas(LS_CACHE_LINE_BYTES) const struct ls_transport *transport;
@@ -77,6 +82,7 @@ struct ls_comm {
     double timeout_s;
     ls_patience patience;
     const ls_allreduce_algorithm *allreduce;
+    int ranks_per_node;    /* of hierarchical: consecutive ranks that count as a node */
     char *base;            /* the group's memory; NULL if world_size is 1 */
     ls_segment *segment;   /* likewise */
     ls_broken *broken;     /* in it, or in the job's group; likewise */
@@ -93,6 +99,19 @@ struct ls_comm {
     uint64_t name_hash; /* the group's name in probes: the same on all ranks, and almost certainly no other group's */
     /* shm: the process of each peer, to notice its death; -1: none or not watched */
     int pidfd[LS_COMM_MAX_RANKS];
+    /* groups on several hosts (hosts_group.c) */
+    const ls_comm *job;                    /* of which this is a part, or itself */
+    unsigned char host[LS_COMM_MAX_RANKS]; /* of each of the job's ranks; all 0: there is one */
+    char address[16];                      /* of this one */
+    int leader;                            /* the lowest rank of the group on this rank's host */
+    struct ls_mirror *mirror;              /* on that rank; NULL: the group is on one host */
+    int kick_fd;                           /* wakes it; -1: likewise */
+    const struct ls_carrier *carrier;      /* runs operations on host memory; NULL: the group's own algorithms do */
+    void *carrier_state;
+    /* hierarchical in a group of one host's ranks, of a carrier's group: reduces this rank's share, `count` elements in its
+     * view from `begin` on, over the other hosts; NULL: there are none */
+    ls_status (*across)(struct ls_exchange *exchange, size_t begin, size_t count);
+    ls_comm *across_comm; /* that group */
     /* constant after attach, NULL before */
     ls_device *device;
     const struct ls_path *path;
@@ -126,6 +145,39 @@ struct ls_comm {
 /* How messages call a rank of the group. */
 static inline int ls_job_rank(const ls_comm *comm, int rank) { return comm->first + rank * comm->stride; }
 
+static inline bool ls_is_on_this_host(const ls_comm *comm, int rank) {
+    return comm->host[ls_job_rank(comm, rank)] == comm->host[ls_job_rank(comm, comm->rank)];
+}
+
+/* The lowest rank of the group on a rank's host. */
+static inline int ls_leader_of(const ls_comm *comm, int rank) {
+    int leader = 0;
+    while (comm->host[ls_job_rank(comm, leader)] != comm->host[ls_job_rank(comm, rank)]) leader++;
+    return leader;
+}
+
+static inline int ls_ranks_on_this_host(const ls_comm *comm) {
+    int count = 0;
+    for (int r = 0; r < comm->world_size; r++) count += ls_is_on_this_host(comm, r);
+    return count;
+}
+
+/* Bytes that a rank publishes in an operation of all ranks. */
+static inline size_t ls_published_nbytes(const ls_comm *comm, const ls_announcement *what) {
+    bool each = what->kind == LS_OPERATION_SCATTER || what->kind == LS_OPERATION_REDUCE_SCATTER;
+    return (each ? (size_t)comm->world_size : 1) * what->count * ls_dtype_nbytes((ls_dtype)what->dtype);
+}
+
+/* Groups on several hosts: the mirror (mirror.h) sends soon what this rank has written; otherwise it goes with the next
+ * heartbeat. */
+static inline void ls_mirror_kick(const ls_comm *comm) {
+    if (comm->kick_fd >= 0 && atomic_exchange(&comm->segment->kicked, 1) == 0) (void)eventfd_write(comm->kick_fd, 1);
+}
+
+/* hosts_group.c: the carrier of a group over hosts that was given none; and whether it takes the operation. */
+extern const struct ls_carrier ls_one_round_carrier;
+bool ls_is_one_round(const ls_operation *operation);
+
 /* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
@@ -134,13 +186,32 @@ ls_status ls_group_check_options(const ls_comm_options *options);
 /* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy takes it back. */
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank);
 
-/* --- creation (shm_handshake.c) ----------------------------------------------------------------------------------- */
+/* --- creation (shm_group.c, shm_handshake.c) ----------------------------------------------------------------------------------- */
 
-/* Rank 0: makes the group's file, maps it, and hands it to the others; a failure breaks the group for those who have
- * it. */
+/* Makes the endpoint of options->rank, joins the group and then its carrier (NULL: none). On failure *out is NULL. */
+ls_status ls_group_join(ls_comm **out, const struct ls_transport *transport, const ls_comm_options *options,
+                        const struct ls_carrier *carrier);
+
+extern const struct ls_transport ls_shm_transport;
+void ls_shm_leave(ls_comm *comm); /* its leave, which also ends the mirror */
+
+/* What a rank says of itself when it joins. */
+typedef struct ls_hello {
+    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
+    int32_t rank, world_size;
+    char allreduce[32]; /* the algorithm's name */
+} ls_hello;
+
+ls_hello ls_handshake_hello(const ls_comm *comm);
+
+/* What is wrong with another rank's, as a text; empty if nothing. */
+void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity);
+
+/* The host's leader: makes the group's file, maps it, and hands it to the host's other ranks; a failure breaks the group
+ * for those who have it. */
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
 
-/* The other ranks: fetch the file from rank 0 and map it. */
+/* The others: fetch the file from the leader and map it. */
 ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, double until_us);
 
 /* --- texts (comm_text.c) ------------------------------------------------------------------------------------------ */
@@ -213,6 +284,20 @@ void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 /* staged.c */
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device);
 
+/* What an operation moves on this rank: bytes read from `send` (or from `receive`, in place) and bytes written to
+ * `receive`. */
+typedef struct ls_journey {
+    size_t read_bytes, written_bytes;
+} ls_journey;
+
+ls_journey ls_journey_of(const ls_operation *operation);
+
+/* through_gpu.c: lets operations on host memory go through NCCL, which is attached. */
+ls_status ls_through_gpu_attach(ls_comm *comm);
+
+/* Whether an operation for this stream is on GPU memory (comm.c). */
+bool ls_comm_is_on_gpu(const ls_operation *operation, const ls_stream *stream);
+
 /* The way for a meta device, on which nothing moves (meta_group.c). */
 void ls_meta_attach(ls_comm *comm, ls_device *device);
 
@@ -222,7 +307,13 @@ ls_status ls_comm_launch_on_host(const ls_operation *operation, ls_stream *strea
 /* For paths: the operation is done or, where the stream goes on by itself, enqueued. */
 void ls_comm_count_operation(ls_comm *comm);
 
+/* Of this thread, for --debug-values (values.c): looks at each operation before it is recorded and enqueued. NULL: nothing does. */
+extern _Thread_local ls_status (*ls_operation_check)(const ls_operation *operation);
+
 /* --- running operations ------------------------------------------------------------------------------------------- */
+
+/* With the group's own algorithms: one of those below. */
+ls_status ls_run_in_shared_memory(const ls_operation *operation);
 
 ls_status ls_run_all_reduce(const ls_operation *operation);
 ls_status ls_run_broadcast(const ls_operation *operation);

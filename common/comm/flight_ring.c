@@ -32,7 +32,7 @@ static ls_flight_log *log_of(const ls_comm *comm, int rank) { return &comm->flig
 /* --- writing -------------------------------------------------------------------------------------------------------- */
 
 void ls_flight_join(ls_comm *comm) {
-    if (!comm->flight) return;
+    if (!comm->flight || comm->unrecorded) return;
     ls_flight_log *log = log_of(comm, comm->rank);
     int32_t count = atomic_load(&log->ring_count);
     atomic_store(&log->pid, (int32_t)getpid());
@@ -45,7 +45,7 @@ void ls_flight_join(ls_comm *comm) {
 }
 
 void ls_flight_leave(ls_comm *comm) {
-    if (comm->flight && comm->owns_flight) atomic_store(&log_of(comm, comm->rank)->left, 1);
+    if (comm->flight && comm->owns_flight) atomic_store(&log_of(comm, comm->rank)->left, LS_LEFT);
 }
 
 void ls_flight_look(const ls_comm *comm) {
@@ -321,6 +321,7 @@ ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
     bool missing[LS_COMM_MAX_RANKS] = {false}, lost[LS_COMM_MAX_RANKS];
     char text[LS_RANKS_TEXT_CAPACITY];
     double begin_us = ls_now_us(), patrol_us = begin_us + LS_PATROL_US;
+    ls_mirror_kick(comm->job);
     for (;; nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL)) {
         ls_status status = ls_comm_check(comm, what);
         if (status == LS_OK) status = ls_comm_compare_enqueued(comm, what, missing);

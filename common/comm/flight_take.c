@@ -28,11 +28,13 @@ static bool has_died(pid_t pid) {
     return ended;
 }
 
-static ls_flight_presence presence_of(const ls_flight_log *log) {
+/* Process numbers mean something on their own host only; there the mirror asks. */
+static ls_flight_presence presence_of(const ls_flight_log *log, bool is_here) {
     pid_t pid = (pid_t)atomic_load(&log->pid);
+    int32_t left = atomic_load(&log->left);
     if (pid == 0) return LS_FLIGHT_ABSENT;
-    if (atomic_load(&log->left)) return LS_FLIGHT_LEFT;
-    return has_died(pid) ? LS_FLIGHT_DIED : LS_FLIGHT_PRESENT;
+    if (left == LS_LEFT) return LS_FLIGHT_LEFT;
+    return left == LS_DIED || (is_here && has_died(pid)) ? LS_FLIGHT_DIED : LS_FLIGHT_PRESENT;
 }
 
 /* The group's number in the record, which gets it if it is new; `hashes` are those of its groups. */
@@ -50,9 +52,10 @@ static int compare_numbers(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static void copy_log(ls_flight_record *record, uint64_t *hashes, const ls_flight_log *log, ls_flight_rank *rank) {
+static void copy_log(ls_flight_record *record, uint64_t *hashes, const ls_flight_log *log, bool is_here,
+                     ls_flight_rank *rank) {
     rank->pid = (int)atomic_load(&log->pid);
-    rank->presence = presence_of(log);
+    rank->presence = presence_of(log, is_here);
     rank->looked_ms = atomic_load(&log->looked_ms);
     int32_t rings = atomic_load(&log->ring_count);
     for (int i = 0; i < rings; i++) {
@@ -93,7 +96,7 @@ ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const ch
     uint64_t *hashes = calloc((size_t)most, sizeof *hashes);
     ls_flight_record *record = ls_flight_create(comm->flight_ranks, most);
     for (int r = 0; hashes && record && r < record->world_size; r++) {
-        copy_log(record, hashes, &comm->flight[r], &record->ranks[r]);
+        copy_log(record, hashes, &comm->flight[r], ls_is_on_this_host(comm->job, r), &record->ranks[r]);
         any = any || is_worth_telling(&record->ranks[r], hung);
     }
     if (!any) {

@@ -5,6 +5,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/hash.h"
+#include "common/comm/carrier.h"
 #include "common/comm/comm_internal.h"
 
 ls_status ls_group_check_options(const ls_comm_options *options) {
@@ -38,9 +39,8 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     comm->stride = options->job && options->stride ? options->stride : 1;
     comm->broken = options->job ? options->job->broken : NULL;
     comm->timeout_s = options->timeout_s;
-    comm->patience.spin_us = ls_spin_us_for(options->world_size);
-    comm->patience.yield_us = ls_yield_us_for(options->world_size);
     comm->allreduce = ls_allreduce_find(options->allreduce ? options->allreduce : LS_ALLREDUCE_AUTO);
+    comm->ranks_per_node = ls_ranks_per_node(options->world_size);
     comm->flight = options->job ? options->job->flight : NULL;
     comm->flight_ranks = options->job ? options->job->flight_ranks : options->world_size;
     comm->owns_flight = !options->job;
@@ -53,7 +53,16 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
     snprintf(comm->name, sizeof comm->name, "%s", run_end ? run_end + 1 : name);
     comm->name_hash = ls_hash(LS_HASH_SEED, name, strlen(name));
     snprintf(comm->backend, sizeof comm->backend, "%s", transport->name);
-    comm->fd = -1;
+    comm->fd = comm->kick_fd = -1;
+    comm->job = options->job ? options->job : comm;
+    if (options->job) memcpy(comm->host, options->job->host, sizeof comm->host);
+    if (!options->job && options->host) memcpy(comm->host, options->host, (size_t)options->world_size);
+    const char *address = options->job ? options->job->address : options->address;
+    snprintf(comm->address, sizeof comm->address, "%s", address ? address : "");
+    comm->leader = ls_leader_of(comm, rank);
+    int threads = ls_ranks_on_this_host(comm) + transport->over_hosts; /* the mirror's is one, too */
+    comm->patience.spin_us = ls_spin_us_for(threads);
+    comm->patience.yield_us = ls_yield_us_for(threads);
     comm->label_number = -1;
     for (int r = 0; r < LS_COMM_MAX_RANKS; r++) comm->pidfd[r] = -1;
     return comm;
@@ -62,6 +71,7 @@ ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_o
 void ls_comm_destroy(ls_comm *comm) {
     if (!comm) return;
     if (comm->path) comm->path->close(comm);
+    if (comm->carrier) comm->carrier->leave(comm);
     if (comm->segment) {
         int32_t present = LS_PRESENT;
         atomic_compare_exchange_strong(&comm->segment->slot[comm->rank].left, &present, LS_LEFT);

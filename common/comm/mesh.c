@@ -50,20 +50,21 @@ ls_comm_options ls_mesh_options(const ls_mesh *mesh, ls_mesh_axis axis, const in
     return options_on(axis, mesh->job, options->rank, sizes, options, name);
 }
 
-static ls_status create(ls_comm **out, const ls_comm_options *options, ls_device *meta) {
-    return meta ? ls_comm_create_meta(out, options, meta) : ls_comm_create_shm(out, options);
+static ls_status create(ls_comm **out, const ls_comm_options *options, ls_device *meta,
+                        const struct ls_carrier *carrier) {
+    return meta ? ls_comm_create_meta(out, options, meta) : ls_comm_create_hosts(out, options, carrier);
 }
 
-/* `meta`: NULL for groups over shared memory. */
+/* `meta`: NULL for groups of other ranks than this one. */
 static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
-                            ls_device *meta) {
+                            ls_device *meta, const struct ls_carrier *carrier) {
     *out = (ls_mesh){0};
     ls_status status = check(sizes, options);
-    if (status == LS_OK) status = create(&out->job, options, meta);
+    if (status == LS_OK) status = create(&out->job, options, meta, carrier);
     for (int a = 0; a < LS_MESH_AXES && status == LS_OK; a++) {
         char name[LS_MESH_NAME_CAPACITY];
         ls_comm_options of_axis = options_on((ls_mesh_axis)a, out->job, options->rank, sizes, options, name);
-        status = create(&out->axis[a], &of_axis, meta);
+        status = create(&out->axis[a], &of_axis, meta, carrier);
     }
     if (status == LS_OK) return LS_OK;
     if (out->job) (void)ls_comm_abort(out->job, "it could not form its groups of the mesh");
@@ -72,12 +73,17 @@ static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const l
 }
 
 ls_status ls_mesh_create_shm(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options) {
-    return create_one(out, sizes, options, NULL);
+    return create_one(out, sizes, options, NULL, NULL);
+}
+
+ls_status ls_mesh_create_hosts(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
+                               const struct ls_carrier *carrier) {
+    return create_one(out, sizes, options, NULL, carrier);
 }
 
 ls_status ls_mesh_create_meta(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
                               ls_device *device) {
-    return create_one(out, sizes, options, device);
+    return create_one(out, sizes, options, device, NULL);
 }
 
 /* The group on an axis whose first rank is `first`. */

@@ -38,6 +38,10 @@ typedef struct ls_mesh {
  * On failure *out is zero-filled, nothing is left behind, and the job's other ranks find it broken. */
 ls_status ls_mesh_create_shm(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options);
 
+/* The same over several hosts, as ls_comm_create_hosts: an axis' group whose ranks are on one host is shared memory. */
+ls_status ls_mesh_create_hosts(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options,
+                               const struct ls_carrier *carrier);
+
 /* As ls_comm_create_threads: out[r] becomes rank r's mesh. */
 ls_status ls_mesh_create_threads(ls_mesh *out, const int sizes[LS_MESH_AXES], const ls_comm_options *options);
 

@@ -60,13 +60,13 @@ static ls_status vote(ls_comm *comm, ls_status mine) {
 
 static bool needs_host(const ls_comm *comm) { return !comm->path || comm->path->mirrors; }
 
-/* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first.
- * All ranks run on one machine and decide alike. */
+/* The kernel would hand out pages until it runs out of them and kills somebody, so absurd wishes are turned down first. */
 static ls_status check_machine(const ls_comm *comm, size_t nbytes) {
     size_t pages = (size_t)sysconf(_SC_PHYS_PAGES), limit_bytes = pages * (size_t)sysconf(_SC_PAGESIZE);
-    if (nbytes <= limit_bytes / (size_t)comm->world_size) return LS_OK;
+    int ranks = ls_ranks_on_this_host(comm);
+    if (nbytes <= limit_bytes / (size_t)ranks) return LS_OK;
     return ls_fail(LS_ERR_NO_MEMORY, "%d x %zu bytes of shared memory are more than this machine has (%zu bytes)",
-                   comm->world_size, nbytes, limit_bytes);
+                   ranks, nbytes, limit_bytes);
 }
 
 /* This rank's part is no longer used: what the device paid goes back to it. */
@@ -115,11 +115,13 @@ static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
 /* This rank's part of an allocation; on failure *out may be there, for drop. */
 static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_region **out) {
     size_t pages = nbytes / LS_PAGE_BYTES + (nbytes % LS_PAGE_BYTES > 0 || nbytes == 0);
+    ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
+    if (status != LS_OK) return status;
     ls_region *region = *out = calloc(1, sizeof *region);
     if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
     *region = (ls_region){.stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
-    ls_status status = charge(comm, region, device);
+    status = charge(comm, region, device);
     if (status == LS_OK && needs_host(comm)) status = fill_on_host(comm, region);
     return status;
 }
@@ -129,9 +131,7 @@ ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, 
     if (comm->path && device && device != comm->device)
         return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory is that of device %d, not of device %d",
                        ls_device_index(comm->device), ls_device_index(device));
-    ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
-    if (status != LS_OK) return status;
-    status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
+    ls_status status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
     if (status != LS_OK) return status;
     ls_region *region = NULL;
     status = vote(comm, add_region(comm, device, nbytes, &region));

@@ -46,7 +46,8 @@ typedef struct ls_arrival {
 } ls_arrival;
 _Static_assert(offsetof(ls_arrival, message) == LS_CACHE_LINE_BYTES, "an arrival's first line holds all but message");
 
-typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED } ls_presence;
+/* CUT: what has become of a rank on another host is not known, since that host's leader (mirror.h) is gone. */
+typedef enum ls_presence { LS_PRESENT, LS_LEFT, LS_DIED, LS_CUT } ls_presence;
 
 typedef struct ls_rank_slot {
     alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t pid; /* shm: 0 until the rank has joined */
@@ -92,7 +93,7 @@ typedef struct ls_flight_ring {
 /* What a rank records, in its job's memory. */
 typedef struct ls_flight_log {
     alignas(LS_CACHE_LINE_BYTES) _Atomic uint64_t enqueued; /* the last operation's number */
-    _Atomic int32_t pid, left;                              /* pid 0: it has not joined */
+    _Atomic int32_t pid, left;                              /* pid 0: it has not joined; an ls_presence */
     _Atomic int32_t ring_count;                             /* groups beyond the last ring are not recorded */
     _Atomic int64_t looked_ms;                              /* when it last asked why a wait lasts */
     ls_flight_ring rings[LS_FLIGHT_GROUPS];
@@ -126,6 +127,11 @@ typedef struct ls_segment {
     struct {
         alignas(LS_CACHE_LINE_BYTES) ls_flag bell;
     } channel[LS_CHANNEL_COUNT];
+    /* groups on several hosts: the mirror has been woken and has not looked yet */
+    alignas(LS_CACHE_LINE_BYTES) _Atomic int32_t kicked;
+    /* by leader: when something last came from its host (this host's: when the mirror last ran), in ms of
+     * ls_coarse_now_ms */
+    _Atomic int64_t heard_ms[LS_COMM_MAX_RANKS];
     ls_rank_slot slot[LS_COMM_MAX_RANKS];
 } ls_segment;
 

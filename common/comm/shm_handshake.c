@@ -1,5 +1,5 @@
-/* shm_handshake — rank 0 makes the group's file and hands its descriptor to the others.
- *   idea  : rank 0 listens on a Unix socket in the abstract namespace, whose name is random and travels through the
+/* shm_handshake — the leader (the group's lowest rank on this host; on one host rank 0) makes the group's file and hands its descriptor to the others.
+ *   idea  : the leader listens on a Unix socket in the abstract namespace, whose name is random and travels through the
  *           bootstrap store; each other rank connects, says who it is, and gets the descriptor (SCM_RIGHTS) or the
  *           reason why not
  *   order : callers are served one after the other, in any order of ranks; one message each way
@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -27,15 +28,15 @@
 #define LS_LOOK_AGAIN_US 5e4 /* whether the group may still form, where that is known */
 #define LS_NAME_BYTES 33     /* 32 hexadecimal digits and the end */
 
-struct hello {
-    uint32_t magic, segment_nbytes; /* both differ between builds that do not understand each other */
-    int32_t rank, world_size;
-    char allreduce[32]; /* the algorithm's name */
-};
-
 struct answer {
     int32_t status;
     char text[220];
+};
+
+/* The descriptors that go with it. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(2 * sizeof(int))];
 };
 
 static double left_us(double until_us) {
@@ -59,15 +60,18 @@ static socklen_t abstract_address(struct sockaddr_un *address, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
+/* The job's number of the rank that makes the file. */
+static int leader_of(const ls_comm *comm) { return ls_job_rank(comm, comm->leader); }
+
 static void key_of(char *key, size_t capacity, const ls_comm *comm, const ls_comm_options *options) {
-    snprintf(key, capacity, "%s/shm/rank%d", options->group ? options->group : "group0", comm->first);
+    snprintf(key, capacity, "%s/shm/rank%d", options->group ? options->group : "group0", leader_of(comm));
 }
 
-static struct hello own_hello(const ls_comm *comm) {
-    struct hello hello = {.magic = LS_HELLO_MAGIC,
-                          .segment_nbytes = (uint32_t)sizeof(ls_segment),
-                          .rank = comm->rank,
-                          .world_size = comm->world_size};
+ls_hello ls_handshake_hello(const ls_comm *comm) {
+    ls_hello hello = {.magic = LS_HELLO_MAGIC,
+                      .segment_nbytes = (uint32_t)sizeof(ls_segment),
+                      .rank = comm->rank,
+                      .world_size = comm->world_size};
     snprintf(hello.allreduce, sizeof hello.allreduce, "%s", comm->allreduce->name);
     return hello;
 }
@@ -78,11 +82,14 @@ static ls_status make_file(ls_comm *comm) {
     comm->fd = memfd_create("lockstep", MFD_CLOEXEC);
     if (comm->fd < 0 || ftruncate(comm->fd, (off_t)ls_control_nbytes(comm->world_size)) != 0)
         return ls_fail(LS_ERR_SYSTEM, "cannot make the group's shared memory: %s (is ulimit -f set?)", strerror(errno));
+    if (comm->transport->over_hosts && (comm->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return ls_fail(LS_ERR_SYSTEM, "cannot make an eventfd: %s", strerror(errno));
     ls_status status = ls_shm_map(comm);
     /* Until a rank is served it waits for this one (find_culprit in wait.c). */
-    for (int r = 1; status == LS_OK && r < comm->world_size; r++) {
+    for (int r = comm->leader + 1; status == LS_OK && r < comm->world_size; r++) {
+        if (!ls_is_on_this_host(comm, r)) continue;
         atomic_store(&comm->segment->slot[r].awaited_value, 1);
-        atomic_store(&comm->segment->slot[r].awaits, 1);
+        atomic_store(&comm->segment->slot[r].awaits, comm->leader + 1);
     }
     return status;
 }
@@ -95,59 +102,63 @@ static ls_status listen_on(const ls_comm *comm, char name[LS_NAME_BYTES], int *l
     if (*listener >= 0 && bind(*listener, (struct sockaddr *)&address, nbytes) == 0 &&
         listen(*listener, comm->world_size) == 0)
         return LS_OK;
-    return ls_fail(LS_ERR_SYSTEM, "rank %d cannot listen for the other ranks: %s", comm->first, strerror(errno));
+    return ls_fail(LS_ERR_SYSTEM, "rank %d cannot listen for the other ranks: %s", leader_of(comm), strerror(errno));
 }
 
-static bool send_answer(int connection, const struct answer *answer, int fd) {
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
+/* With it go the group's file and, where there are several hosts, what wakes the mirror. */
+static bool send_answer(const ls_comm *comm, int connection, const struct answer *answer) {
+    union control control;
+    const int fds[] = {comm->fd, comm->kick_fd};
+    size_t nbytes = comm->kick_fd >= 0 ? sizeof fds : sizeof *fds;
     memset(&control, 0, sizeof control);
     struct iovec data = {.iov_base = (void *)(uintptr_t)answer, .iov_len = sizeof *answer};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     if (answer->status == LS_OK) {
         message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
+        message.msg_controllen = CMSG_SPACE(nbytes);
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+        header->cmsg_len = CMSG_LEN(nbytes);
+        memcpy(CMSG_DATA(header), fds, nbytes);
     }
     return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
 }
 
-/* What is wrong with a caller: the text of the answer, empty if nothing. */
-static void judge(const ls_comm *comm, const struct hello *theirs, const bool *served, char *text, size_t capacity) {
-    const struct hello hello = own_hello(comm), *mine = &hello;
-    int caller = ls_job_rank(comm, theirs->rank);
+void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity) {
+    const ls_hello hello = ls_handshake_hello(comm), *mine = &hello;
+    int caller = ls_job_rank(comm, theirs->rank), self = ls_job_rank(comm, comm->rank);
     text[0] = '\0';
     if (theirs->segment_nbytes != mine->segment_nbytes) {
         snprintf(text, capacity, "the ranks run different builds of this program");
     } else if (theirs->world_size != mine->world_size) {
-        snprintf(text, capacity, "rank %d counts %d ranks, rank %d counts %d", caller, theirs->world_size, comm->first,
+        snprintf(text, capacity, "rank %d counts %d ranks, rank %d counts %d", caller, theirs->world_size, self,
                  mine->world_size);
-    } else if (theirs->rank <= 0 || theirs->rank >= mine->world_size || served[theirs->rank]) {
-        snprintf(text, capacity, "two processes claim to be rank %d", caller);
     } else if (strncmp(theirs->allreduce, mine->allreduce, sizeof mine->allreduce) != 0) {
         snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank %d uses %s", caller,
-                 (int)sizeof theirs->allreduce - 1, theirs->allreduce, comm->first, mine->allreduce);
+                 (int)sizeof theirs->allreduce - 1, theirs->allreduce, self, mine->allreduce);
     }
+}
+
+static bool is_expected(const ls_comm *comm, const ls_hello *theirs, const bool *served) {
+    return theirs->rank >= 0 && theirs->rank < comm->world_size && !served[theirs->rank] &&
+           ls_is_on_this_host(comm, theirs->rank);
 }
 
 /* Serves one caller. Strangers, and callers that say nothing sensible, are dropped: they are not part of the group. */
 static ls_status serve(ls_comm *comm, int connection, bool *served, double until_us) {
-    struct hello theirs;
+    ls_hello theirs;
     struct answer answer = {.status = LS_OK};
     set_deadline(connection, left_us(until_us) / 2); /* leave time for those behind it */
     if (!ls_peer_is_own_user(connection) || recv(connection, &theirs, sizeof theirs, 0) != (ssize_t)sizeof theirs ||
         theirs.magic != LS_HELLO_MAGIC)
         return LS_OK;
-    judge(comm, &theirs, served, answer.text, sizeof answer.text);
+    ls_handshake_judge(comm, &theirs, answer.text, sizeof answer.text);
+    if (answer.text[0] == '\0' && !is_expected(comm, &theirs, served))
+        snprintf(answer.text, sizeof answer.text, "two processes claim to be rank %d", ls_job_rank(comm, theirs.rank));
     if (answer.text[0] != '\0') answer.status = LS_ERR_INVALID;
     if (answer.status == LS_OK) atomic_store(&comm->segment->slot[theirs.rank].awaits, 0);
-    bool answered = send_answer(connection, &answer, comm->fd);
+    bool answered = send_answer(comm, connection, &answer);
     if (answer.status != LS_OK)
         return ls_comm_break(comm, LS_ERR_INVALID, NULL, "cannot form the group: %s", answer.text);
     served[theirs.rank] = answered;
@@ -155,8 +166,8 @@ static ls_status serve(ls_comm *comm, int connection, bool *served, double until
 }
 
 static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int listener, double until_us) {
-    bool served[LS_COMM_MAX_RANKS] = {false};
-    served[0] = true;
+    bool served[LS_COMM_MAX_RANKS];
+    for (int r = 0; r < comm->world_size; r++) served[r] = r == comm->leader || !ls_is_on_this_host(comm, r);
     for (;;) {
         bool missing[LS_COMM_MAX_RANKS];
         int count = 0;
@@ -172,7 +183,8 @@ static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int lis
         set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return ls_fail(LS_ERR_SYSTEM, "rank %d cannot accept the other ranks: %s", comm->first, strerror(errno));
+            return ls_fail(LS_ERR_SYSTEM, "rank %d cannot accept the other ranks: %s", leader_of(comm),
+                           strerror(errno));
         if (connection < 0) continue;
         ls_status status = serve(comm, connection, served, until_us);
         close(connection);
@@ -204,34 +216,32 @@ static ls_status connect_to(const ls_comm *comm, int connection, const char *nam
         result = connect(connection, (struct sockaddr *)&address, nbytes);
     } while (result != 0 && errno == EINTR && left_us(until_us) > 0);
     if (result != 0 && (errno == EAGAIN || errno == EINTR))
-        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not accept the connection within %g s", self, comm->first,
-                       comm->timeout_s);
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not accept the connection within %g s", self,
+                       leader_of(comm), comm->timeout_s);
     if (result != 0)
         return ls_fail(
             LS_ERR_PEER,
             "rank %d cannot reach rank %d, which has given up, has died, or runs on another machine (a group "
             "is of one machine): %s",
-            self, comm->first, strerror(errno));
+            self, leader_of(comm), strerror(errno));
     if (!ls_peer_is_own_user(connection))
-        return ls_fail(LS_ERR_PEER, "the process that poses as rank %d belongs to another user", comm->first);
+        return ls_fail(LS_ERR_PEER, "the process that poses as rank %d belongs to another user", leader_of(comm));
     return LS_OK;
 }
 
-/* The descriptor that came along, or -1. */
-static int descriptor_in(struct msghdr *message) {
+/* The descriptors that came along, or -1. */
+static void take_descriptors(ls_comm *comm, struct msghdr *message) {
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
-    int fd = -1;
+    int fds[] = {-1, -1};
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof fd))
-        memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return fd;
+        header->cmsg_len <= CMSG_LEN(sizeof fds))
+        memcpy(fds, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+    comm->fd = fds[0];
+    comm->kick_fd = fds[1];
 }
 
-static ls_status receive_answer(const ls_comm *comm, int connection, double until_us, int *fd) {
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
+static ls_status receive_answer(ls_comm *comm, int connection, double until_us) {
+    union control control;
     struct answer answer;
     struct iovec data = {.iov_base = &answer, .iov_len = sizeof answer};
     ssize_t nbytes;
@@ -244,12 +254,12 @@ static ls_status receive_answer(const ls_comm *comm, int connection, double unti
         nbytes = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
     } while (nbytes < 0 && errno == EINTR && left_us(until_us) > 0);
     if (nbytes < 0 && (errno == EAGAIN || errno == EINTR))
-        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not answer within %g s", self, comm->first,
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d: rank %d did not answer within %g s", self, leader_of(comm),
                        comm->timeout_s);
     if (nbytes != (ssize_t)sizeof answer)
-        return ls_fail(LS_ERR_PEER, "rank %d: rank %d gave up or died while the group formed", self, comm->first);
-    *fd = descriptor_in(&message);
-    if (answer.status == LS_OK && *fd >= 0) return LS_OK;
+        return ls_fail(LS_ERR_PEER, "rank %d: rank %d gave up or died while the group formed", self, leader_of(comm));
+    take_descriptors(comm, &message);
+    if (answer.status == LS_OK && comm->fd >= 0 && (comm->kick_fd >= 0) == comm->transport->over_hosts) return LS_OK;
     if (answer.status == LS_OK)
         return ls_fail(LS_ERR_SYSTEM, "rank %d got no descriptor of the group's memory: has it too many open files?",
                        self);
@@ -266,17 +276,17 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
     ls_log_sink before = ls_log_capture(why, sizeof why);
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
     ls_log_restore(before);
-    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", comm->first, why);
+    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", leader_of(comm), why);
     if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
         return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
     int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (connection < 0) return ls_fail(LS_ERR_SYSTEM, "cannot open a Unix socket: %s", strerror(errno));
-    struct hello hello = own_hello(comm);
+    ls_hello hello = ls_handshake_hello(comm);
     status = connect_to(comm, connection, name, until_us);
     if (status == LS_OK) {
         /* A failure to send shows as a missing answer. */
         (void)!send(connection, &hello, sizeof hello, MSG_NOSIGNAL);
-        status = receive_answer(comm, connection, until_us, &comm->fd);
+        status = receive_answer(comm, connection, until_us);
     }
     close(connection);
     return status == LS_OK ? ls_shm_map(comm) : status;

@@ -19,29 +19,23 @@ struct staged {
     size_t capacity_bytes;
 };
 
-/* What an operation moves on this rank: bytes read from `send` (or from `receive`, in place) and bytes written to
- * `receive`. */
-struct journey {
-    size_t read_bytes, written_bytes;
-};
-
-static struct journey journey_of(const ls_operation *operation) {
+ls_journey ls_journey_of(const ls_operation *operation) {
     const ls_comm *comm = operation->comm;
     const ls_announcement *what = &operation->what;
     size_t part = what->count * ls_dtype_nbytes((ls_dtype)what->dtype), whole = part * (size_t)comm->world_size;
     bool root = what->root == comm->rank;
     switch (what->kind) {
-    case LS_OPERATION_ALL_REDUCE: return (struct journey){part, part};
-    case LS_OPERATION_BROADCAST: return (struct journey){root ? part : 0, root ? 0 : part};
-    case LS_OPERATION_REDUCE: return (struct journey){part, root ? part : 0};
-    case LS_OPERATION_ALL_GATHER: return (struct journey){part, whole};
-    case LS_OPERATION_REDUCE_SCATTER: return (struct journey){whole, part};
-    case LS_OPERATION_GATHER: return (struct journey){part, root ? whole : 0};
-    case LS_OPERATION_SCATTER: return (struct journey){root ? whole : 0, part};
-    case LS_OPERATION_SEND: return (struct journey){part, 0};
-    case LS_OPERATION_RECV: return (struct journey){0, part};
-    case LS_OPERATION_SEND_RECV: return (struct journey){part, part};
-    default: return (struct journey){0};
+    case LS_OPERATION_ALL_REDUCE: return (ls_journey){part, part};
+    case LS_OPERATION_BROADCAST: return (ls_journey){root ? part : 0, root ? 0 : part};
+    case LS_OPERATION_REDUCE: return (ls_journey){part, root ? part : 0};
+    case LS_OPERATION_ALL_GATHER: return (ls_journey){part, whole};
+    case LS_OPERATION_REDUCE_SCATTER: return (ls_journey){whole, part};
+    case LS_OPERATION_GATHER: return (ls_journey){part, root ? whole : 0};
+    case LS_OPERATION_SCATTER: return (ls_journey){root ? whole : 0, part};
+    case LS_OPERATION_SEND: return (ls_journey){part, 0};
+    case LS_OPERATION_RECV: return (ls_journey){0, part};
+    case LS_OPERATION_SEND_RECV: return (ls_journey){part, part};
+    default: return (ls_journey){0};
     }
 }
 
@@ -92,7 +86,7 @@ static ls_status move_to_itself(const ls_operation *operation, ls_stream *stream
 
 static ls_status run_on_host(const ls_operation *operation, ls_stream *stream) {
     ls_comm *comm = operation->comm;
-    struct journey journey = journey_of(operation);
+    ls_journey journey = ls_journey_of(operation);
     const void *send = operation->send ? operation->send : operation->receive;
     bool in_place = !operation->send;
     size_t send_bytes = private_bytes(comm, operation->send, journey.read_bytes);

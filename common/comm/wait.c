@@ -19,23 +19,22 @@
  *           stays for up to half a deadline more, in which that one's wait ends, and names the rank that it lacks. Where
  *           the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/comm/comm_internal.h"
 #include "common/comm/wait.h"
 
-#define LS_LONGER 0.5        /* deadlines more, for a rank that waits itself */
-#define LS_JOIN_GRACE_US 5e5 /* rank 0 keeps the list of who has come, so its verdict is to be the first */
-#define LS_SETTLE_NS 200000  /* between two looks at whether all have noticed a failure */
-#define LS_REASON_LOOKS 5000 /* at whether who broke the group has said why */
+#define LS_LONGER 0.5         /* deadlines more, for a rank that waits itself */
+#define LS_JOIN_GRACE_US 5e5  /* rank 0 keeps the list of who has come, so its verdict is to be the first */
+#define LS_POLL_NS 50000      /* between two polls that neither spin nor yield */
+#define LS_SETTLE_NS 200000   /* between two looks at whether all have noticed a failure */
+#define LS_FRESH_NS 250000000 /* two heartbeats and more: what the record shows of other hosts */
+#define LS_REASON_LOOKS 5000  /* at whether who broke the group has said why */
 
 /* The ranks that the wait at `what` lacks, if one is on patrol. */
 static void find_late(const ls_comm *comm, const ls_announcement *what, bool *late);
@@ -48,22 +47,24 @@ static void remember(ls_comm *comm, ls_status status) {
 }
 
 /* False: somebody has told them before. Else *record, if it is asked for, shows where all ranks were. */
-static bool tell_peers(ls_comm *comm, ls_status status, const char *reason, const bool *late,
+static bool tell_peers(ls_comm *comm, ls_status status, int rank, const char *reason, const bool *late,
                        ls_flight_record **record) {
     if (!comm->broken) return true;
     int32_t intact = LS_INTACT;
     if (!atomic_compare_exchange_strong(&comm->broken->state, &intact, LS_BREAKING)) {
         /* it may still be writing its reason; the count bounds what a rank that died there costs */
-        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++) {
+        for (int i = 0; i < LS_REASON_LOOKS && atomic_load(&comm->broken->state) == LS_BREAKING; i++)
             nanosleep(&(struct timespec){.tv_nsec = LS_SETTLE_NS}, NULL);
-        }
         return false;
     }
     comm->broken->status = (int32_t)status;
-    comm->broken->rank = ls_job_rank(comm, comm->rank);
+    comm->broken->rank = rank;
     snprintf(comm->broken->reason, sizeof comm->broken->reason, "%s", reason);
+    if (record && rank >= 0 && comm->job->transport->over_hosts)
+        nanosleep(&(struct timespec){.tv_nsec = LS_FRESH_NS}, NULL);
     if (record) *record = ls_flight_take(comm, status, reason, late);
     atomic_store(&comm->broken->state, LS_BROKEN);
+    ls_mirror_kick(comm->job);
     return true;
 }
 
@@ -80,6 +81,8 @@ static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued behind the first */
     if (!ls_comm_is_broken(comm))
         return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
+    if (comm->broken->rank < 0)
+        return ls_fail(status, "%s%s%.*s", at, colon, LS_REASON_CAPACITY - 1, comm->broken->reason);
     return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
                    comm->broken->reason);
 }
@@ -104,7 +107,8 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
     if (used < (int)sizeof reason) vsnprintf(reason + used, sizeof reason - (size_t)used, format, arguments);
     va_end(arguments);
     find_late(comm, what, late);
-    if (!tell_peers(comm, status, reason, late, &record) && !is_known_reason(comm, reason))
+    if (!tell_peers(comm, status, ls_job_rank(comm, comm->rank), reason, late, &record) &&
+        !is_known_reason(comm, reason))
         return report_broken(comm, what);
     remember(comm, status);
     atomic_store(&comm->has_reported, true);
@@ -114,9 +118,16 @@ ls_status ls_comm_break(ls_comm *comm, ls_status status, const ls_announcement *
 }
 
 bool ls_comm_abort(ls_comm *comm, const char *reason) {
-    bool first = tell_peers(comm, LS_ERR_PEER, reason ? reason : "no reason given", NULL, NULL);
+    bool first =
+        tell_peers(comm, LS_ERR_PEER, ls_job_rank(comm, comm->rank), reason ? reason : "no reason given", NULL, NULL);
     remember(comm, LS_ERR_PEER);
     return first;
+}
+
+void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *late) {
+    ls_flight_record *record = NULL;
+    (void)tell_peers(comm, LS_ERR_PEER, -1, reason, late, &record);
+    ls_flight_tell(comm, record);
 }
 
 /* --- who may touch whose buffers ---------------------------------------------------------------------------------- */
@@ -164,48 +175,10 @@ static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) 
 static int find_missing(const ls_comm *comm, const ls_wait *wait, bool *missing) {
     int count = 0;
     for (int r = 0; r < comm->world_size; r++) {
-        missing[r] = wait->peer >= 0 ? r == wait->peer : !has_arrived(comm, wait->channel, r);
+        missing[r] = wait->peer >= 0 ? r == wait->peer : r != comm->rank && !has_arrived(comm, wait->channel, r);
         count += missing[r];
     }
     return count;
-}
-
-void ls_comm_watch_peers(ls_comm *comm) {
-    for (int r = 0; r < comm->world_size; r++) {
-        pid_t pid = (pid_t)atomic_load(&comm->segment->slot[r].pid);
-        if (r == comm->rank || pid == 0 || comm->pidfd[r] >= 0) continue;
-        /* Where the kernel has no pidfds, deaths show as missed deadlines. */
-        comm->pidfd[r] = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (comm->pidfd[r] < 0 && errno == ESRCH) atomic_store(&comm->segment->slot[r].left, LS_DIED);
-    }
-}
-
-/* Asks the kernel once for all missing ranks. */
-static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
-    struct pollfd processes[LS_COMM_MAX_RANKS];
-    for (int r = 0; r < comm->world_size; r++)
-        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not asked */
-    (void)poll(processes, (nfds_t)comm->world_size, 0);
-    for (int r = 0; r < comm->world_size; r++)
-        dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;
-}
-
-/* Reduces `missing` to those who will never come; whether there are any. Where some died, they are the reason, and
- * those who left in good order are not named with them. */
-bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
-    bool any = false, dead[LS_COMM_MAX_RANKS];
-    find_dead(comm, missing, dead);
-    *died = false;
-    for (int r = 0; r < comm->world_size; r++) {
-        if (!missing[r]) continue;
-        int32_t left = atomic_load(&comm->segment->slot[r].left);
-        if (left == LS_LEFT) dead[r] = false; /* it left in good order, and then its process ended */
-        missing[r] = dead[r] || left != LS_PRESENT;
-        any = any || missing[r];
-        *died = *died || dead[r];
-    }
-    for (int r = 0; *died && r < comm->world_size; r++) missing[r] = missing[r] && dead[r];
-    return any;
 }
 
 /* The rank that keeps `rank` from coming: follows the ranks that wait for one another's steps to one that does not
@@ -220,20 +193,35 @@ static int find_culprit(const ls_comm *comm, int rank) {
     return rank;
 }
 
+/* Whether a rank waits for others, in whichever group. One that was stopped has not looked for long. */
+static bool is_waiting(const ls_comm *comm, int rank) {
+    return ls_flight_looked_ms(comm, rank) > ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
+}
+
+/* Where a carrier's progress is waited for, it does not say of whom: ranks that wait themselves are not to blame, unless
+ * all do. */
+static void spare_waiting(const ls_comm *comm, bool *missing) {
+    bool rest[LS_COMM_MAX_RANKS], any = false;
+    for (int r = 0; r < comm->world_size; r++) {
+        rest[r] = missing[r] && !is_waiting(comm, r);
+        any = any || rest[r];
+    }
+    if (any) memcpy(missing, rest, (size_t)comm->world_size * sizeof *missing);
+}
+
 static void find_culprits(const ls_comm *comm, bool *missing) {
     bool culprit[LS_COMM_MAX_RANKS] = {false};
+    if (comm->carrier) spare_waiting(comm, missing);
     for (int r = 0; r < comm->world_size; r++)
-        if (missing[r]) culprit[find_culprit(comm, r)] = true;
+        if (missing[r]) culprit[ls_comm_find_silent(comm, find_culprit(comm, r))] = true;
     memcpy(missing, culprit, sizeof culprit);
 }
 
-/* Whether a missing rank waits for others, in whichever group. One that was stopped has not looked for long. */
 static bool lacks_a_waiting_rank(const ls_comm *comm, const ls_wait *wait) {
     bool missing[LS_COMM_MAX_RANKS];
-    int64_t since_ms = ls_coarse_now_ms() - (int64_t)(LS_LONGER * comm->timeout_s * 1e3);
     (void)find_missing(comm, wait, missing);
     for (int r = 0; r < comm->world_size; r++)
-        if (missing[r] && ls_flight_looked_ms(comm, r) > since_ms) return true;
+        if (missing[r] && is_waiting(comm, r)) return true;
     return false;
 }
 
@@ -241,7 +229,8 @@ static void find_late(const ls_comm *comm, const ls_announcement *what, bool *la
     bool host_call = what && what->kind > LS_OPERATION_BARRIER;
     const ls_wait *wait = what ? comm->channel[host_call ? LS_CHANNEL_HOST : LS_CHANNEL_STREAM].patrol : NULL;
     memset(late, 0, LS_COMM_MAX_RANKS * sizeof *late);
-    if (wait && find_missing(comm, wait, late) > 0) find_culprits(comm, late);
+    if (!wait || find_missing(comm, wait, late) == 0) return;
+    find_culprits(comm, late);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
@@ -256,10 +245,26 @@ struct lookout {
 static bool is_there(void *context) {
     struct lookout *lookout = context;
     const ls_wait *wait = lookout->wait;
+    if (wait->poll && !wait->poll(wait->context)) return false;
+    if (wait->peer == LS_POLLED || (wait->peer >= 0 && !wait->flag)) return true;
     if (wait->peer >= 0) return ls_flag_reached(wait->flag, wait->value);
     int world_size = lookout->comm->world_size;
     while (lookout->first < world_size && has_arrived(lookout->comm, wait->channel, lookout->first)) lookout->first++;
     return lookout->first == world_size;
+}
+
+/* Polls as politely as ls_flag_await waits; there is nothing to sleep on. */
+static bool poll_for(struct lookout *lookout, ls_patience patience, double limit_us) {
+    for (double begin_us = ls_now_us();;) {
+        if (is_there(lookout)) return true;
+        double waited_us = ls_now_us() - begin_us;
+        if (waited_us >= limit_us) return false;
+        if (waited_us < patience.spin_us) continue;
+        if (waited_us < patience.spin_us + patience.yield_us)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = LS_POLL_NS}, NULL);
+    }
 }
 
 /* Why is it not there? LS_OK: wait on. Otherwise the group is broken and the reason is reported: another rank's, if it
@@ -295,7 +300,9 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
     double longest_us = 0;
     for (;;) {
         double interval_us = left_us < LS_PATROL_US ? left_us : LS_PATROL_US;
-        if (ls_flag_await(flag, is_there, &lookout, patience, interval_us)) return LS_OK;
+        if (wait->poll ? poll_for(&lookout, patience, interval_us)
+                       : ls_flag_await(flag, is_there, &lookout, patience, interval_us))
+            return LS_OK;
         double now_us = ls_now_us();
         if (until_us <= 0) {
             until_us = now_us - interval_us + left_us;
@@ -307,19 +314,31 @@ ls_status ls_comm_wait(ls_comm *comm, const ls_wait *wait) {
             until_us = now_us + LS_PATROL_US;
         ls_status status = patrol(comm, wait, until_us);
         comm->channel[wait->channel].patrol = NULL;
+        if (status == LS_OK && wait->poll && now_us >= until_us && !is_there(&lookout)) /* though all have come */
+            status = ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "rank %d got no data within %g s",
+                                   ls_job_rank(comm, comm->rank), comm->timeout_s);
         if (status != LS_OK) return status;
         left_us = until_us - ls_now_us();
         patience = (ls_patience){0};
     }
 }
 
-ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
-    uint64_t step = ++comm->channel[channel].step;
+void ls_comm_gate_open(ls_comm *comm, ls_channel_kind channel) { comm->channel[channel].step++; }
+
+ls_status ls_comm_gate_close(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what,
+                             bool (*poll)(void *context)) {
+    uint64_t step = comm->channel[channel].step;
     atomic_store(&ls_segment_arrival(comm, channel, comm->rank, step)->step, step);
-    const ls_wait wait = {.peer = -1, .channel = channel, .what = what};
+    ls_mirror_kick(comm);
+    const ls_wait wait = {.peer = -1, .channel = channel, .what = what, .poll = poll};
     if (!is_there(&(struct lookout){.comm = comm, .wait = &wait})) return ls_comm_wait(comm, &wait);
     ls_flag_ring(&comm->segment->channel[channel].bell);
     return LS_OK;
+}
+
+ls_status ls_comm_gate(ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {
+    ls_comm_gate_open(comm, channel);
+    return ls_comm_gate_close(comm, channel, what, NULL);
 }
 
 /* --- steps inside an operation ------------------------------------------------------------------------------------ */

@@ -13,6 +13,11 @@ const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset) { return &datas
 
 size_t ls_dataset_count(const ls_dataset *dataset) { return dataset->count; }
 
+int64_t ls_dataset_largest_label(const ls_dataset *dataset, size_t *sample) {
+    *sample = dataset->largest_at;
+    return dataset->largest_label;
+}
+
 ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, void *inputs,
                           int64_t *labels, float *targets) {
     const ls_sample_spec *spec = &dataset->spec;

@@ -31,19 +31,35 @@ typedef enum ls_split { LS_SPLIT_TRAIN, LS_SPLIT_TEST } ls_split;
 
 /* What becomes of a pixel of 0 .. 255. Each step is rounded to float, as torchvision's ToTensor and Normalize do. */
 typedef enum ls_normalize {
-    LS_NORMALIZE_NONE, /* pixel / 255 */
-    LS_NORMALIZE_MNIST /* (pixel / 255 - 0.1307) / 0.3081: MNIST's mean and standard deviation */
+    LS_NORMALIZE_NONE,  /* pixel / 255 */
+    LS_NORMALIZE_MNIST, /* (pixel / 255 - 0.1307) / 0.3081: MNIST's mean and standard deviation */
+    LS_NORMALIZE_AUTO /* (value - mean) / deviation of its channel over the training data; value: pixel / 255, or a float */
 } ls_normalize;
 
 /* Opens a split of a folder in MNIST's format: {train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each
  * also spelled ".idx3-ubyte" and ".idx1-ubyte", each plain or gzipped (.gz); inputs 1 x height x width. Labels lie in 0 ..
- * classes-1: the files do not say how many classes there are. They are read whole and kept as bytes.
+ * classes-1; `classes` 0: there are as many as the largest label of the split says. They are read whole and kept as bytes.
  * LS_ERR_IO: the folder or a file is missing or unreadable; LS_ERR_FORMAT: a file is not what it should be (magic
  * number, size, gzip checksum, counts that disagree, a label out of range). On failure *out is NULL. */
 ls_status ls_dataset_open_idx(ls_dataset **out, const char *folder, ls_split split, int classes,
                               ls_normalize normalize);
 
-/* Whether a folder in MNIST's format may have a file of that name, in any of those spellings. */
+/* Opens both splits of a folder: in MNIST's format, the same with a channel axis (idx4), CIFAR-10's or CIFAR-100's binary files,
+ * or NumPy arrays (docs/data.md); the test samples are normalized as the training samples are. `test` NULL: not wanted. *test is
+ * NULL where a folder of arrays has none. *normalize < 0: what is usual (mnist for one channel of MNIST's format, none for
+ * floats, else auto), which is then in it. LS_ERR_IO, LS_ERR_FORMAT: as above; on failure both are NULL. */
+ls_status ls_dataset_open_folder(ls_dataset **train, ls_dataset **test, const char *folder, int *normalize);
+
+/* "mnist", "auto (mean 0.4914 0.4822 0.4465, deviation 0.247 0.2435 0.2616)": of a data set of ls_dataset_open_folder. */
+void ls_dataset_describe_normalization(const ls_dataset *dataset, char *text, size_t capacity);
+
+#define LS_DATA_FASHION "fashion-mnist"
+
+/* The path that --data NAME means: of an installed data set's name ("fashion-mnist", Debian's dataset-fashion-mnist) where no
+ * folder has it, else the name itself. */
+const char *ls_dataset_find(const char *name);
+
+/* Whether a folder of any layout may have a file of that name. */
 bool ls_dataset_owns_name(const char *name);
 
 /* `count` random samples: inputs and targets standard normal, labels uniform; or tokens uniform, each row's label the next
@@ -53,9 +69,24 @@ bool ls_dataset_owns_name(const char *name);
  * the random numbers. Values do not follow PyTorch's. */
 ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const ls_sample_spec *spec);
 
+/* Samples in memory. */
+struct ls_memory_samples {
+    ls_sample_spec spec; /* of one row, no tokens */
+    size_t count;
+    const float *inputs;   /* count x channels x height x width */
+    const int64_t *labels; /* count, where there are classes */
+    const float *targets;  /* count x target_count, where there are none */
+};
+
+/* A dataset of them, whose arrays are borrowed until it is closed. LS_ERR_INVALID: a size that is not positive or too large, an
+ * array that is missing, a label out of range, or a value that is not finite, naming the sample. */
+ls_status ls_dataset_from_memory(ls_dataset **out, const struct ls_memory_samples *samples);
+
 /* Constant for the dataset's life. */
 const ls_sample_spec *ls_dataset_spec(const ls_dataset *dataset);
 size_t ls_dataset_count(const ls_dataset *dataset);
+/* The largest label of files that were opened with `classes` 0, and the first sample that has it; elsewhere 0. */
+int64_t ls_dataset_largest_label(const ls_dataset *dataset, size_t *sample);
 
 /* Copies samples indices[0 .. count-1] (each in 0 .. ls_dataset_count-1; repeats are fine): inputs to count x
  * ls_sample_input_count floats or int32 tokens, labels to count x ls_sample_label_count integers, targets to count x
@@ -68,7 +99,8 @@ ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, siz
 /* --- streams: datasets of images without indices, of unknown length --------------------------------------------------- */
 
 /* A split of a folder in MNIST's format, as above, but read from front to back while it is used: memory does not grow
- * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. */
+ * with it, and errors in it show when they are reached. Nothing is said about how many samples there are. `classes` 0: the
+ * labels are read once at the beginning, as far as they are good. */
 ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
                                  ls_normalize normalize);
 

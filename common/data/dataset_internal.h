@@ -25,8 +25,18 @@ struct ls_dataset {
     ls_sample_spec spec;
     size_t count;            /* 0 for a stream */
     size_t promised;         /* (stream) samples that its header speaks of, true or not */
+    int64_t largest_label;   /* where the files were asked how many classes there are */
+    size_t largest_at;       /* the first sample that has it */
     uint8_t vocabulary[256]; /* (text) the byte that each token stands for; zeros behind them, and elsewhere */
 };
+
+/* One more label of a data set that counts its classes by them. */
+static inline void ls_dataset_note_label(ls_dataset *dataset, int64_t label, size_t sample) {
+    if (label <= dataset->largest_label && dataset->spec.classes > 0) return;
+    dataset->largest_label = label;
+    dataset->largest_at = sample;
+    dataset->spec.classes = (int)label + 1;
+}
 
 /* First member of each stream's cursor; stream.c fills it in, the kind need not look at it. */
 struct ls_cursor {

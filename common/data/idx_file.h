@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/data/packed.h"
 
-#define LS_IDX_MAX_DIMS 3
+#define LS_IDX_MAX_DIMS 4
 
 typedef struct ls_idx_file {
     char path[PATH_MAX];
@@ -19,21 +20,23 @@ typedef struct ls_idx_file {
     uint8_t *data;                /* the product of dims; free() it */
 } ls_idx_file;
 
-/* Reads FOLDER/PREFIX-idxN-ubyte, where N = ndim (1 or 3), or its spelling PREFIX.idxN-ubyte, each also with .gz; the
+/* Reads FOLDER/PREFIX-idxN-ubyte, where N = ndim (1 to 4), or its spelling PREFIX.idxN-ubyte, each also with .gz; the
  * first that exists. LS_ERR_IO: none does, or it cannot be read; LS_ERR_FORMAT: it is not a whole IDX file of bytes
  * with ndim dimensions. On failure file->data is NULL. */
 ls_status ls_idx_file_read(ls_idx_file *file, const char *folder, const char *prefix, int ndim);
+
+/* The dimensions of the file of images that there is: 4 (samples, channels, rows, columns), or else 3. */
+int ls_idx_images_ndim(const char *folder, const char *prefix);
 
 /* Whether a file of that name would be found for the prefix. */
 bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim);
 
 typedef struct ls_idx_reader {
-    char path[PATH_MAX];
+    ls_packed packed;
     int ndim;
     size_t dims[LS_IDX_MAX_DIMS]; /* each > 0; dims[0] samples, as the header says */
     size_t sample_nbytes;         /* the product of the other dims */
     size_t position;              /* samples read so far */
-    void *stream;                 /* zlib's */
 } ls_idx_reader;
 
 /* Finds a file as above and reads its header; memory is some three times `buffer_nbytes`. LS_ERR_IO, LS_ERR_FORMAT: as

@@ -11,16 +11,7 @@ typedef enum ls_idx_role { LS_IDX_IMAGES, LS_IDX_LABELS } ls_idx_role;
 /* "train-images", ... */
 const char *ls_idx_prefix(ls_split split, ls_idx_role role);
 
-/* The float that each pixel becomes. */
-void ls_idx_pixel_values(float value_of[256], ls_normalize normalize);
-
-/* input[i] = value_of[pixels[i]] */
-void ls_idx_convert(float *restrict input, const uint8_t *pixels, size_t count, const float value_of[256]);
-
-/* What samples of an image file with these dims look like, with labels of so many classes. LS_ERR_FORMAT: too large. */
-ls_status ls_idx_spec(ls_sample_spec *spec, const char *path, const size_t dims[LS_IDX_MAX_DIMS], int classes);
-
-/* LS_ERR_FORMAT: that sample's label is out of range. */
-ls_status ls_idx_check_label(const char *path, uint8_t label, size_t sample, int classes);
+/* What samples of an image file with these dims look like, without classes. LS_ERR_FORMAT: too large. */
+ls_status ls_idx_spec(ls_sample_spec *spec, const char *path, int ndim, const size_t dims[LS_IDX_MAX_DIMS]);
 
 #endif

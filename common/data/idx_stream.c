@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/data/arrays.h"
 #include "common/data/idx_internal.h"
 
 #define LS_STREAM_BUFFER_BYTES (1u << 15)
@@ -30,8 +31,9 @@ static void close_files(struct idx_cursor *cursor) {
 }
 
 static ls_status open_files(struct idx_cursor *cursor, const struct idx_stream *stream) {
-    ls_status status = ls_idx_reader_open(&cursor->images, stream->folder, ls_idx_prefix(stream->split, LS_IDX_IMAGES),
-                                          3, LS_STREAM_BUFFER_BYTES);
+    const char *prefix = ls_idx_prefix(stream->split, LS_IDX_IMAGES);
+    ls_status status = ls_idx_reader_open(&cursor->images, stream->folder, prefix,
+                                          ls_idx_images_ndim(stream->folder, prefix), LS_STREAM_BUFFER_BYTES);
     if (status == LS_OK) {
         status = ls_idx_reader_open(&cursor->labels, stream->folder, ls_idx_prefix(stream->split, LS_IDX_LABELS), 1,
                                     LS_STREAM_BUFFER_BYTES);
@@ -56,7 +58,7 @@ static ls_status stream_cursor_open(ls_cursor **out, const ls_dataset *dataset) 
                                                 : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", stream->folder);
     if (status == LS_OK && cursor->images.sample_nbytes != image_nbytes) {
         status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images have another size",
-                         cursor->images.path);
+                         cursor->images.packed.path);
     }
     if (status == LS_OK) {
         *out = &cursor->base;
@@ -78,16 +80,31 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
     if (status == LS_OK && images_end != labels_end) {
         const ls_idx_reader *shorter = images_end ? &cursor->images : &cursor->labels;
         const ls_idx_reader *longer = images_end ? &cursor->labels : &cursor->images;
-        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, %s goes on", shorter->path, sample, longer->path);
+        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, %s goes on", shorter->packed.path, sample,
+                         longer->packed.path);
     }
     *end = images_end;
     if (status != LS_OK || *end || !input) return status;
-    ls_idx_convert(input, cursor->pixels, cursor->images.sample_nbytes, stream->value_of);
+    ls_convert_bytes(input, cursor->pixels, cursor->images.sample_nbytes, stream->value_of);
     if (label) *label = label_byte;
-    return ls_idx_check_label(cursor->labels.path, label_byte, sample, base->dataset->spec.classes);
+    int classes = base->dataset->spec.classes;
+    if (label_byte < classes) return LS_OK;
+    return ls_fail(LS_ERR_FORMAT, "%s: label %u of sample %zu is out of range 0 to %d: there are %d classes",
+                   cursor->labels.packed.path, label_byte, sample, classes - 1, classes);
 }
 
 static void stream_close(ls_dataset *dataset) { free(dataset); }
+
+/* Bad labels are left to whoever reaches them. */
+static void count_classes(struct idx_stream *stream, ls_idx_reader *labels) {
+    uint8_t label = 0;
+    bool end = false;
+    char unsaid[PATH_MAX + 200];
+    ls_log_sink before = ls_log_capture(unsaid, sizeof unsaid);
+    for (size_t i = 0; ls_idx_reader_next(labels, &label, &end) == LS_OK && !end; i++)
+        ls_dataset_note_label(&stream->base, label, i);
+    ls_log_restore(before);
+}
 
 ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split split, int classes,
                                  ls_normalize normalize) {
@@ -103,11 +120,14 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
         stream->base.kind = &kind;
         stream->split = split;
         memcpy(stream->folder, folder, strlen(folder) + 1);
-        ls_idx_pixel_values(stream->value_of, normalize);
+        ls_byte_values(stream->value_of, normalize, LS_MNIST_MEAN, LS_MNIST_DEVIATION);
         status = open_files(headers, stream);
         if (status == LS_OK)
-            status = ls_idx_spec(&stream->base.spec, headers->images.path, headers->images.dims, classes);
+            status = ls_idx_spec(&stream->base.spec, headers->images.packed.path, headers->images.ndim,
+                                 headers->images.dims);
+        stream->base.spec.classes = classes;
         stream->base.promised = headers->images.dims[0];
+        if (status == LS_OK && classes == 0) count_classes(stream, &headers->labels);
         close_files(headers);
     } else {
         status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);

@@ -4,7 +4,6 @@
  *           with replacement, and again if a pair is held out, either way round: what a network knows of a held-out sum it
  *           knows from others
  *   cost  : a few milliseconds, half a megabyte */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +22,18 @@ struct sums {
     size_t test_count, train_count;
 };
 
+static char *write_number(char *text, int number, char end) {
+    if (number >= 100) *text++ = (char)('0' + number / 100);
+    if (number >= 10) *text++ = (char)('0' + number / 10 % 10);
+    *text++ = (char)('0' + number % 10);
+    *text++ = end;
+    return text;
+}
+
+/* Without snprintf, which takes most of a small run's time. */
 static size_t write_sum(char *text, int64_t pair) {
     int a = (int)(pair / NUMBERS), b = (int)(pair % NUMBERS);
-    return (size_t)snprintf(text, SUM_MOST_BYTES, "%d+%d=%d;", a, b, a + b);
+    return (size_t)(write_number(write_number(write_number(text, a, '+'), b, '='), a + b, ';') - text);
 }
 
 static void hold_out(struct sums *sums) {

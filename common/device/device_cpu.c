@@ -9,6 +9,7 @@
 #include <hwloc.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -82,37 +83,43 @@ static ls_status cpu_open(ls_device *device) {
 
 /* --- the device's core ------------------------------------------------------------------------------------------- */
 
-/* The core of the device at `place` of `count`, chosen from those this process may use; false if it cannot be found
- * out. */
-static bool core_for(hwloc_topology_t topology, int place, int count, hwloc_bitmap_t core) {
+/* The cores that this process may use, found once for all its devices: hwloc reads a hundred files, some milliseconds.
+ * NULL: it does not know them (in a sandbox that hides /sys), or has no memory to look. Kept until the process ends. */
+static hwloc_topology_t topology;
+static pthread_once_t topology_once = PTHREAD_ONCE_INIT;
+
+static void load_topology(void) {
+    if (ls_address_space_left() < LS_ROOM_BESIDE_THREADS || hwloc_topology_init(&topology) != 0) return;
     hwloc_bitmap_t usable = hwloc_bitmap_alloc();
+    bool loaded = usable && hwloc_topology_load(topology) == 0 && hwloc_topology_is_thissystem(topology) &&
+                  hwloc_get_cpubind(topology, usable, HWLOC_CPUBIND_PROCESS) == 0 &&
+                  hwloc_topology_restrict(topology, usable, 0) == 0;
+    hwloc_bitmap_free(usable);
+    if (loaded) return;
+    hwloc_topology_destroy(topology);
+    topology = NULL;
+}
+
+/* The core of the device at `place` of `count`; false if it cannot be found out. */
+static bool core_for(int place, int count, hwloc_bitmap_t core) {
     hwloc_bitmap_t *cores = calloc((size_t)count, sizeof(hwloc_bitmap_t));
-    bool found = usable && cores && hwloc_get_cpubind(topology, usable, HWLOC_CPUBIND_PROCESS) == 0 &&
-                 hwloc_topology_restrict(topology, usable, 0) == 0;
-    if (found) {
-        hwloc_obj_t root = hwloc_get_root_obj(topology);
-        found = hwloc_distrib(topology, &root, 1, cores, (unsigned)count, INT_MAX, 0) == 0;
-    }
+    hwloc_obj_t root = hwloc_get_root_obj(topology);
+    bool found = cores && hwloc_distrib(topology, &root, 1, cores, (unsigned)count, INT_MAX, 0) == 0;
     if (found) {
         hwloc_bitmap_copy(core, cores[place % count]);
         hwloc_bitmap_singlify(core);
         for (int i = 0; i < count; i++) hwloc_bitmap_free(cores[i]);
     }
     free(cores);
-    hwloc_bitmap_free(usable);
     return found;
 }
 
-/* False: hwloc does not know the cores (in a sandbox that hides /sys), has no memory to look, or may not pin. */
+/* False: there is no topology, or it may not pin. */
 static bool pin_by_topology(int place, int count) {
-    hwloc_topology_t topology;
-    if (ls_address_space_left() < LS_ROOM_BESIDE_THREADS || hwloc_topology_init(&topology) != 0) return false;
-    hwloc_bitmap_t core = hwloc_bitmap_alloc();
-    bool pinned = core && hwloc_topology_load(topology) == 0 && hwloc_topology_is_thissystem(topology) &&
-                  core_for(topology, place, count, core) &&
-                  hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD) == 0;
+    pthread_once(&topology_once, load_topology);
+    hwloc_bitmap_t core = topology ? hwloc_bitmap_alloc() : NULL;
+    bool pinned = core && core_for(place, count, core) && hwloc_set_cpubind(topology, core, HWLOC_CPUBIND_THREAD) == 0;
     hwloc_bitmap_free(core);
-    hwloc_topology_destroy(topology);
     return pinned;
 }
 

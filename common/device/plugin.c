@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/shipped.h"
+
 /* What LS_PLUGINS names, or NULL. */
 static const char *named_folder(void) {
     const char *named = getenv("LS_PLUGINS");
@@ -22,37 +24,38 @@ bool ls_plugin_driver_is_there(void) {
     return driver != NULL;
 }
 
-/* lib/ beside the program, or what LS_PLUGINS names. */
-static bool find_folder(char folder[PATH_MAX]) {
+/* Where the plug-in lies, or would lie if it were there: in what LS_PLUGINS names; in lib/ beside the program; beside the
+ * library, as built; where they are installed, of the library and of a program. */
+static bool find_plugin(char path[PATH_MAX], const char *file) {
+    static const char *const places[] = {"/lib/", "/", "/lockstep/", "/../lib/lockstep/"};
     const char *named = named_folder();
-    if (named) return snprintf(folder, PATH_MAX, "%s", named) < PATH_MAX;
-    char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) return false;
-    program[length] = '\0';
-    char *slash = strrchr(program, '/');
-    if (!slash) return false;
-    *slash = '\0';
-    return snprintf(folder, PATH_MAX, "%.*s/lib", PATH_MAX - 8, program) < PATH_MAX;
+    if (named) return snprintf(path, PATH_MAX, "%s/%s", named, file) < PATH_MAX;
+    char own[LS_SHIPPED_PATH];
+    if (!ls_own_folder(own)) return false;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, PATH_MAX, "%s%s%s", own, places[i], file);
+        if (access(path, F_OK) == 0) return true;
+    }
+    return snprintf(path, PATH_MAX, "%s%s%s", own, places[0], file) < PATH_MAX;
 }
 
 bool ls_plugin_gpu_is_missed(const char *why) {
-    char folder[PATH_MAX], path[PATH_MAX + 64] = "";
+    char path[PATH_MAX];
     if (strncmp(why, LS_NO_GPU, strlen(LS_NO_GPU)) == 0) return false;
-    if (find_folder(folder)) snprintf(path, sizeof path, "%s/ls_cuda.so", folder);
+    if (!find_plugin(path, "ls_cuda.so")) path[0] = '\0';
     return access("/dev/nvidia0", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 || access(path, F_OK) == 0 ||
            ls_plugin_driver_is_there();
 }
 
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity) {
-    char folder[PATH_MAX], path[PATH_MAX + 64];
-    if (!find_folder(folder)) {
+    char path[PATH_MAX];
+    if (!find_plugin(path, file)) {
         snprintf(why, capacity, "cannot find out where the program lies, and so not where %s lies", file);
         return NULL;
     }
-    snprintf(path, sizeof path, "%s/%s", folder, file);
     if (access(path, F_OK) != 0) {
-        snprintf(why, capacity, "there is no %s; it is built where nvcc is found (`make help` says what was)", path);
+        snprintf(why, capacity, "there is no %s; it is built where %s found (`make help` says what was)", path,
+                 strcmp(file, "ls_mpi.so") == 0 ? "Open MPI and PMIx are" : "nvcc is");
         return NULL;
     }
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -1,11 +1,12 @@
-/* Plug-ins: what needs CUDA or NCCL lies in shared objects that are opened when they are first asked for.
+/* Plug-ins: what needs CUDA, NCCL or MPI lies in shared objects that are opened when they are first asked for.
  *
  *     ls_cuda.so    devices and kernels for GPUs      symbol ls_cuda_plugin (struct ls_cuda_plugin)
  *     ls_nccl.so    NCCL process groups               symbol ls_nccl_plugin (common/comm/nccl_plugin.h)
+ *     ls_mpi.so     groups that Open MPI carries      symbol ls_mpi_plugin (common/comm/mpi_plugin.h)
  *
- * They are looked for in the folder that the environment's LS_PLUGINS names, or else in lib/ beside the program, and
- * use the program's own copy of everything else, so both must come from one build: the table's first member is
- * checked. */
+ * They are looked for in the folder that the environment's LS_PLUGINS names, or else in lib/ beside the program, beside
+ * liblockstep.so, and in lib/lockstep where they are installed. They use the program's own copy of everything else, so
+ * both must come from one build: the table's first member is checked. */
 #ifndef LS_DEVICE_PLUGIN_H
 #define LS_DEVICE_PLUGIN_H
 

@@ -20,6 +20,7 @@
  *           variances: the same formula, less exact.)
  *   fails : a rank that does not come is named by the others (comm.h). Where all ranks together have one value per
  *           channel or none, all say so */
+#include "common/comm/values.h"
 #include "common/nn/layer.h"
 
 static struct ls_batchnorm_shape batchnorm_shape(const ls_layer *layer, const struct ls_pass *pass) {
@@ -66,11 +67,29 @@ static size_t statistics_count(const ls_layer *layer) {
     return ls_batchnorm_statistics_count(&(struct ls_batchnorm_shape){.channels = layer->in.channels});
 }
 
+/* For --debug-values: on the tensor axis they are what the layer's input is. Behind its collective all samples are in each. */
+static void label(const ls_layer *layer, const struct ls_pass *pass, const struct shared *s) {
+    const struct ls_labels *x = ls_values_find(pass->x[0]);
+    ls_value tensor = x ? x->on[LS_MESH_TENSOR] : LS_REPLICATED;
+    ls_values_set(s->mine, s->statistics_count * sizeof *s->mine, ls_labels_of(tensor, LS_VARYING), false,
+                  "the statistics of %s", layer->name);
+    ls_values_set(s->sums, 2 * (size_t)layer->in.channels * sizeof *s->sums, ls_labels_of(tensor, LS_PARTIAL), false,
+                  "the sums of %s", layer->name);
+}
+
+static void need_all(const ls_layer *layer, const struct ls_pass *pass, const void *statistics) {
+    const struct ls_labels *labels = ls_values_find(statistics);
+    if (labels)
+        ls_device_fail(ls_stream_device(pass->stream), ls_values_need("the statistics of the batch", labels,
+                                                                      LS_MESH_DATA, 1u << LS_REPLICATED, layer->name));
+}
+
 static struct shared shared_of(const ls_layer *layer, const struct ls_pass *pass) {
     struct shared s = {.statistics_count = statistics_count(layer), .everybodys = pass->shared};
     s.mine = s.everybodys + (size_t)ls_comm_rank(pass->group) * s.statistics_count;
     s.count = s.everybodys + (size_t)ls_comm_world_size(pass->group) * s.statistics_count;
     s.sums = (float *)(s.count + 1);
+    if (ls_values_on()) label(layer, pass, &s);
     return s;
 }
 
@@ -121,13 +140,17 @@ static void batchnorm_forward(const ls_layer *layer, const struct ls_pass *pass)
     } else if (pass->group) {
         ls_comm_label(pass->group, layer->name, -1);
         forward_together(layer, pass);
+        if (ls_values_on()) need_all(layer, pass, pass->shared);
     } else {
         ls_batchnorm_train(pass->stream, shape, pass->y, pass->x[0], gamma, beta, mean, invstd, running_mean,
                            running_var);
     }
 }
 
-static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *pass) {
+/* Nobody needs the gradient of the network's input: dy, which may be overwritten, has room for it. */
+static void batchnorm_backward(const ls_layer *layer, const struct ls_pass *given) {
+    struct ls_pass own = *given, *pass = &own;
+    if (!own.dx[0]) own.dx[0] = own.dy;
     if (pass->group) {
         ls_comm_label(pass->group, layer->name, -1);
         backward_together(layer, pass);

@@ -1,125 +1,215 @@
-/* built_in — the built-in models, as text and as networks. */
+/* built_in — what a description names: a built-in model's text, or a file's, and the sizes behind it.
+ *   idea  : all but the GPT, which no text has words for, are texts of one kind (network_text.h), read by one reader. A built-in
+ *           perceptron's is written from its sizes, convnet's takes input and classes from the data, and has the digits' if
+ *           nobody says others */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/nn/gpt.h"
-#include "common/nn/network_internal.h"
+#include "common/nn/text_internal.h"
 
 /* --- multi-layer perceptrons: "mlp:784,256,10" --------------------------------------------------------------------- */
 
-enum { MOST_LAYERS = 160 };
+enum { MOST_PERCEPTRON_LAYERS = 160, MOST_FILE_NBYTES = 256 << 10 };
 
-static ls_status add_linear(ls_network *network, int number, int units, bool relu, enum ls_layer_cut cut) {
-    if (number > MOST_LAYERS) return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_LAYERS);
-    ls_layer layer = {.kind = &ls_linear, .units = units, .relu = relu, .begins_block = true, .cut = cut};
-    snprintf(layer.name, sizeof layer.name, "fc%d", number);
-    return ls_network_add(network, layer);
-}
-
-/* By pairs; a last layer without a partner stays whole. */
-static enum ls_layer_cut cut_of(int number, bool is_last) {
-    if (number % 2 == 0) return LS_CUT_INPUTS;
-    return is_last ? LS_CUT_NONE : LS_CUT_OUTPUTS;
-}
-
-static ls_status describe_mlp(ls_network *network, const char *model, const char *sizes) {
-    int number = 0;
-    ls_status status = LS_OK;
-    for (const char *at = sizes; status == LS_OK; number++) {
-        char *end = NULL;
-        long size = strtol(at, &end, 10);
-        if (end == at || size < 1 || size > 1 << 24 || (*end != ',' && *end != '\0')) {
-            return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10",
-                           model);
-        }
-        if (number == 0) network->input = ls_features((int)size);
-        bool is_last = *end != ',';
-        if (number > 0) status = add_linear(network, number, (int)size, !is_last, cut_of(number, is_last));
-        if (*end == '\0') break;
-        at = end + 1;
+/* The next size of the list at *at, which moves behind it; `number`: of the layers before. */
+static ls_status write_layer(FILE *out, const char *model, const char **at, int number) {
+    char *end = NULL;
+    long size = strtol(*at, &end, 10);
+    if (end == *at || size < 1 || size > 1 << 24 || (*end != ',' && *end != '\0')) {
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10", model);
     }
-    if (status == LS_OK && number == 0) {
+    if (number > MOST_PERCEPTRON_LAYERS)
+        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_PERCEPTRON_LAYERS);
+    if (number == 0 && *end == '\0')
         return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; it needs an input and an output", model);
-    }
-    return status;
+    if (number == 0)
+        fprintf(out, "input %ld\n", size);
+    else
+        fprintf(out, "linear %ld name fc%d\n%s", size, number, *end == ',' ? "relu\n" : "");
+    *at = *end == ',' ? end + 1 : NULL;
+    return LS_OK;
 }
 
-/* --- mlp with a head that takes no part --------------------------------------------------------------------------- */
-
-static ls_status describe_branched(ls_network *network) {
-    network->input = ls_features(784);
-    ls_status status = add_linear(network, 1, 256, true, LS_CUT_NONE);
-    const ls_layer head = {.kind = &ls_linear, .name = "aux", .units = 10};
-    const ls_layer next = {.kind = &ls_linear, .name = "fc2", .units = 10, .reads = {"fc1"}};
-    if (status == LS_OK) status = ls_network_add(network, head);
-    return status == LS_OK ? ls_network_add(network, next) : status;
-}
-
-/* --- the convolutional network ----------------------------------------------------------------------------------- */
-
-static ls_status describe_convnet(ls_network *network) {
-    network->input = (struct ls_shape){.channels = 1, .height = 28, .width = 28};
-    const ls_layer layers[] = {
-        {.kind = &ls_conv2d,
-         .name = "conv1",
-         .units = 16,
-         .kernel = 5,
-         .stride = 1,
-         .padding = 2,
-         .cut = LS_CUT_OUTPUTS},
-        {.kind = &ls_batchnorm2d, .name = "bn1", .relu = true},
-        {.kind = &ls_maxpool2d, .name = "pool1", .kernel = 2},
-        {.kind = &ls_conv2d,
-         .name = "conv2",
-         .units = 32,
-         .kernel = 5,
-         .stride = 1,
-         .padding = 2,
-         .begins_block = true,
-         .cut = LS_CUT_INPUTS},
-        {.kind = &ls_batchnorm2d, .name = "bn2", .relu = true},
-        {.kind = &ls_maxpool2d, .name = "pool2", .kernel = 2},
-        {.kind = &ls_flatten, .name = "flatten", .begins_block = true},
-        {.kind = &ls_linear, .name = "fc", .units = 10},
-    };
+static ls_status write_perceptron(FILE *out, const char *model, const char *sizes, bool targets) {
     ls_status status = LS_OK;
-    for (size_t l = 0; status == LS_OK && l < sizeof layers / sizeof *layers; l++)
-        status = ls_network_add(network, layers[l]);
+    if (targets) fputs("loss squared_error\n", out);
+    for (int number = 0; status == LS_OK && sizes; number++) status = write_layer(out, model, &sizes, number);
     return status;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------- */
+/* --- the others ------------------------------------------------------------------------------------------------------ */
 
-/* Multi-layer perceptrons; other sizes follow a name's colon, if its last field allows them. */
-static const struct perceptron {
-    const char *name, *sizes;
-    ls_loss_kind loss;
-    bool takes_sizes;
-} perceptrons[] = {
-    {"mlp", "784,256,10", LS_LOSS_CROSS_ENTROPY, true},
-    {"wide", "4096,8192,4096", LS_LOSS_SQUARED_ERROR, true},
-    {"deep", "784,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,10",
-     LS_LOSS_CROSS_ENTROPY, false},
+/* mlp with a head that takes no part. */
+static const char branched[] = "input 784\n"
+                               "linear 256 name fc1\n"
+                               "relu name hidden\n"
+                               "linear 10 name aux\n"
+                               "linear 10 from hidden name fc2\n";
+
+static const char convnet[] = "conv 16 kernel 5 padding 2 name conv1\n"
+                              "batchnorm name bn1\n"
+                              "relu\n"
+                              "maxpool 2 name pool1\n"
+                              "conv 32 kernel 5 padding 2 name conv2\n"
+                              "batchnorm name bn2\n"
+                              "relu\n"
+                              "maxpool 2 name pool2\n"
+                              "flatten name flatten\n"
+                              "linear classes name fc\n";
+
+/* Multi-layer perceptrons; other sizes follow a name's colon, if its last field allows them. Others are whole texts; those that
+ * are open have data's sizes, if they have them at all, behind the colon. */
+static const struct built_in {
+    const char *name, *sizes, *text;
+    bool targets, takes_sizes;
+} built_in[] = {
+    {"mlp", "784,256,10", NULL, false, true},
+    {"wide", "4096,8192,4096", NULL, true, true},
+    {"deep", "784,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,1024,10", NULL, false,
+     false},
+    {"branched", NULL, branched, false, false},
+    {"convnet", "1x28x28,10", convnet, false, true},
 };
 
-static ls_status describe(ls_network *network, const char *text) {
-    if (strcmp(text, "convnet") == 0) return describe_convnet(network);
-    if (strcmp(text, "branched") == 0) return describe_branched(network);
-    if (ls_gpt_is_named(text)) return ls_gpt_add_layers(network, text);
-    size_t name = strcspn(text, ":");
-    for (size_t i = 0; i < sizeof perceptrons / sizeof *perceptrons; i++) {
-        const struct perceptron *p = &perceptrons[i];
-        if (strlen(p->name) != name || memcmp(text, p->name, name) != 0) continue;
-        if (text[name] == ':' && !p->takes_sizes) break;
-        network->loss = p->loss;
-        return describe_mlp(network, text, text[name] == ':' ? text + name + 1 : p->sizes);
+static const struct built_in *find_built_in(const char *description) {
+    size_t length = strcspn(description, ":");
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
+        const struct built_in *b = &built_in[i];
+        bool is_named = strlen(b->name) == length && memcmp(description, b->name, length) == 0;
+        if (is_named && (description[length] == '\0' || b->takes_sizes)) return b;
     }
-    return ls_fail(LS_ERR_USAGE,
-                   "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt "
-                   "and gpt:SIZES",
-                   text);
+    return NULL;
+}
+
+/* --- what a description says ------------------------------------------------------------------------------------------- */
+
+/* "3x32x32,10" behind the colon. */
+static bool parse_sizes(const char *sizes, struct ls_text_value *input, int *classes) {
+    const char *comma = strchr(sizes, ',');
+    struct ls_text_value count = {.is_flat = false};
+    *classes = 0;
+    if (!ls_text_parse_shape(sizes, comma, input)) return false;
+    if (comma && (!ls_text_parse_shape(comma + 1, NULL, &count) || !count.is_flat)) return false;
+    *classes = count.shape.channels;
+    return true;
+}
+
+/* Where the sizes of a file's description begin, behind its colon; NULL: it has none. */
+static const char *sizes_of_file(const char *description) {
+    const char *colon = strrchr(description, ':');
+    return colon && colon - description >= 4 && strncmp(colon - 4, ".net", 4) == 0 ? colon + 1 : NULL;
+}
+
+bool ls_network_file(const char *description, char *path, size_t capacity) {
+    const char *sizes = sizes_of_file(description);
+    size_t length = sizes ? (size_t)(sizes - 1 - description) : strlen(description);
+    if (length < 5 || strncmp(description + length - 4, ".net", 4) != 0) return false;
+    snprintf(path, capacity, "%.*s", (int)length, description);
+    return true;
+}
+
+static const char *in_memory; /* ls_network_set_memory */
+
+void ls_network_set_memory(const char *text) { in_memory = text; }
+
+static ls_status read_file(struct ls_text *t, const char *path) {
+    char *text;
+    size_t nbytes;
+    if (in_memory && strcmp(path, LS_NETWORK_IN_MEMORY) == 0)
+        return ls_text_parse(t, path, LS_ERR_FORMAT, in_memory, strlen(in_memory));
+    ls_status status = ls_file_read(path, MOST_FILE_NBYTES, &text, &nbytes);
+    if (status == LS_OK) status = ls_text_parse(t, path, LS_ERR_FORMAT, text, nbytes);
+    free(text);
+    return status;
+}
+
+static ls_status read_built_in(struct ls_text *t, const struct built_in *b, const char *description) {
+    char *text = NULL;
+    size_t nbytes = 0;
+    if (b->text) return ls_text_parse(t, b->name, LS_ERR_USAGE, b->text, strlen(b->text));
+    FILE *out = open_memstream(&text, &nbytes);
+    if (!out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
+    const char *colon = strchr(description, ':');
+    ls_status status = write_perceptron(out, description, colon ? colon + 1 : b->sizes, b->targets);
+    fclose(out);
+    if (status == LS_OK) status = ls_text_parse(t, b->name, LS_ERR_USAGE, text, nbytes);
+    free(text);
+    return status;
+}
+
+static ls_status fill_sizes(struct ls_text *t, const char *description, const char *sizes) {
+    struct ls_text_value input;
+    bool takes_classes = false;
+    for (int i = 0; i < t->count; i++) takes_classes = takes_classes || t->lines[i].takes_classes;
+    if (!sizes) return LS_OK;
+    if (!t->takes_input && !takes_classes)
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": it takes no sizes: its text says all of them", description);
+    if (!parse_sizes(sizes, &input, &t->classes))
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are those of the data, as in %.*s:3x32x32,10", description,
+                       (int)(sizes - 1 - description), description);
+    if (t->takes_input) t->input = input;
+    return LS_OK;
+}
+
+ls_status ls_text_open(struct ls_text *t, const char *description) {
+    char path[4096];
+    *t = (struct ls_text){0};
+    if (ls_network_file(description, path, sizeof path)) {
+        ls_status status = read_file(t, path);
+        return status == LS_OK ? fill_sizes(t, description, sizes_of_file(description)) : status;
+    }
+    const struct built_in *b = find_built_in(description);
+    if (!b)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt, "
+            "gpt:SIZES and files that end in .net",
+            description);
+    const char *colon = strchr(description, ':');
+    ls_status status = read_built_in(t, b, description);
+    if (status != LS_OK || !b->text || !b->sizes) return status;
+    return fill_sizes(t, colon ? description : b->name, colon ? colon + 1 : b->sizes);
+}
+
+/* --- sizes of the data ------------------------------------------------------------------------------------------------- */
+
+ls_status ls_network_is_open(const char *description, bool *open) {
+    struct ls_text t;
+    const struct built_in *b = find_built_in(description);
+    *open = b && b->text && b->sizes && !strchr(description, ':');
+    char path[4096];
+    if (!ls_network_file(description, path, sizeof path) || sizes_of_file(description)) return LS_OK;
+    ls_status status = ls_text_open(&t, description);
+    *open = t.takes_input;
+    for (int i = 0; status == LS_OK && i < t.count; i++) *open = *open || t.lines[i].takes_classes;
+    ls_text_free(&t);
+    return status;
+}
+
+ls_status ls_network_complete(const char *description, struct ls_shape input, size_t classes, char *text,
+                              size_t capacity) {
+    const struct built_in *b = find_built_in(description);
+    struct ls_text_value value = {.shape = input, .is_flat = input.height == 1 && input.width == 1};
+    char shape[LS_TEXT_SHAPE_NBYTES], sizes[LS_TEXT_SHAPE_NBYTES + 16];
+    snprintf(sizes, sizeof sizes, "%s,%zu", ls_text_shape(value, shape), classes);
+    bool same = b && strcmp(b->sizes, sizes) == 0;
+    int length = snprintf(text, capacity, "%s%s%s", description, same ? "" : ":", same ? "" : sizes);
+    return length < (int)capacity ? LS_OK : ls_fail(LS_ERR_USAGE, "--model %s: the path is too long", description);
+}
+
+/* --- the network --------------------------------------------------------------------------------------------------------- */
+
+static ls_status describe(ls_network *network, const char *description) {
+    struct ls_text t;
+    if (ls_gpt_is_named(description)) return ls_gpt_add_layers(network, description);
+    ls_status status = ls_text_open(&t, description);
+    if (status == LS_OK) status = ls_text_build(&t, network);
+    ls_text_free(&t);
+    return status;
 }
 
 ls_status ls_network_create(ls_network **out, const char *description) {

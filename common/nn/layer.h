@@ -100,7 +100,8 @@ struct ls_layer {
     int units, kernel, stride, padding; /* linear, conv2d, embedding: units = outputs; conv2d, maxpool: kernel */
     int vocabulary, heads;              /* embedding; attention */
     double deviation;  /* embedding, linear: initial weights are normal; linear: 0: PyTorch's default */
-    bool relu;         /* linear, batch norm: followed by a ReLU in the same pass */
+    bool no_bias;      /* linear, conv2d */
+    bool relu;         /* linear with a bias, batch norm, addition: followed by a ReLU in the same pass */
     bool gelu;         /* linear: followed by a GELU in the same pass */
     bool keeps_scores; /* attention: scores stay in memory from forward to backward */
     bool begins_block; /* the first layer does anyway */
@@ -110,6 +111,7 @@ struct ls_layer {
     /* the layers whose outputs it reads, up to the last that is named; NULL: the network's input; none is named: the layer
      * before. Names are looked at while the layer is added */
     const char *reads[LS_LAYER_MAX_INPUTS];
+    bool reads_input; /* where none is named: the network's input, whichever layer is before */
     const char
         *shares[LS_LAYER_MAX_TENSORS]; /* an earlier parameter that is the p-th of this layer, too; NULL: its own */
     const struct ls_described_node *described; /* described.h; NULL: the layer computes */
@@ -147,6 +149,7 @@ void ls_init_normal(ls_generator *g, float *values, size_t count, double deviati
 void ls_layer_zero_gradients(const ls_layer *layer, const struct ls_pass *pass);
 
 extern const struct ls_layer_kind ls_linear, ls_conv2d, ls_batchnorm2d, ls_maxpool2d, ls_flatten, ls_addition;
+extern const struct ls_layer_kind ls_relu, ls_avgpool2d;
 extern const struct ls_layer_kind ls_head, ls_embedding, ls_layernorm, ls_attention;
 
 #endif

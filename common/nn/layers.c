@@ -1,4 +1,4 @@
-/* layers — each kind of layer (but batch norm: batchnorm.c): what it plans, its forward and its backward, as calls of
+/* layers — each kind of layer (but batch norm: batchnorm.c, and pools: pools.c): what it plans, its forward and its backward, as calls of
  * kernels. */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,8 @@ void ls_init_kaiming_uniform(const ls_layer *layer, ls_generator *g, float *cons
     double slope = sqrt(5.0), gain = sqrt(2.0 / (1 + slope * slope));
     double weight_bound = sqrt(3.0) * (gain / sqrt(fan_in)), bias_bound = 1 / sqrt(fan_in);
     ls_fill_uniform(g, parameters[0], layer->parameters[0].count, -weight_bound, weight_bound);
-    ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
+    if (layer->parameter_count > 1)
+        ls_fill_uniform(g, parameters[1], layer->parameters[1].count, -bias_bound, bias_bound);
 }
 
 void ls_init_normal(ls_generator *g, float *values, size_t count, double deviation) {
@@ -61,7 +62,7 @@ static ls_status head_plan(ls_layer *layer) {
 
 static ls_status linear_plan(ls_layer *layer) {
     ls_status status = head_plan(layer);
-    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
+    if (!layer->no_bias) ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
     return status;
 }
 
@@ -180,7 +181,7 @@ const struct ls_layer_kind ls_flatten = {
     .forward = nothing,
 };
 
-/* --- add: y = a + b (+ c), for residual connections ----------------------------------------------------------------- */
+/* --- add: y = a + b (+ c), or the ReLU of it, for residual connections ----------------------------------------------------------------- */
 
 static ls_status add_plan(ls_layer *layer) {
     layer->out = layer->in;
@@ -191,6 +192,13 @@ static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t count = pass->batch * ls_shape_count(layer->out);
     ls_add(pass->stream, pass->dtype, pass->y, pass->x[0], pass->x[1], count);
     for (int i = 2; i < layer->input_count; i++) ls_add(pass->stream, pass->dtype, pass->y, pass->y, pass->x[i], count);
+    if (layer->relu) ls_relu_forward(pass->stream, pass->dtype, pass->y, pass->y, count);
+}
+
+/* dy becomes the gradient of the sum, which is handed on. */
+static void add_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    size_t count = pass->batch * ls_shape_count(layer->out);
+    if (layer->relu) ls_relu_backward(pass->stream, pass->dtype, pass->dy, pass->dy, pass->y, count);
 }
 
 const struct ls_layer_kind ls_addition = {
@@ -198,6 +206,30 @@ const struct ls_layer_kind ls_addition = {
     .hands_on = true,
     .plan = add_plan,
     .forward = add_forward,
+    .backward = add_backward,
+};
+
+/* --- a ReLU that no other layer has taken along ---------------------------------------------------------------------- */
+
+static ls_status relu_plan(ls_layer *layer) {
+    layer->out = layer->in;
+    return LS_OK;
+}
+
+static void relu_forward(const ls_layer *layer, const struct ls_pass *pass) {
+    ls_relu_forward(pass->stream, pass->dtype, pass->y, pass->x[0], pass->batch * ls_shape_count(layer->out));
+}
+
+static void relu_backward(const ls_layer *layer, const struct ls_pass *pass) {
+    size_t count = pass->batch * ls_shape_count(layer->out);
+    if (pass->dx[0]) ls_relu_backward(pass->stream, pass->dtype, pass->dx[0], pass->dy, pass->y, count);
+}
+
+const struct ls_layer_kind ls_relu = {
+    .name = "relu",
+    .plan = relu_plan,
+    .forward = relu_forward,
+    .backward = relu_backward,
 };
 
 /* --- conv2d: w [units, channels, kernel, kernel] ------------------------------------------------------------------- */
@@ -229,10 +261,11 @@ static ls_status conv2d_plan(ls_layer *layer) {
         (struct ls_shape){layer->units, ls_conv2d_out_height(&shape), ls_conv2d_out_width(&shape), layer->in.rows};
     ls_layer_add_parameter(layer, "weight", 4,
                            (size_t[]){(size_t)layer->units, (size_t)layer->in.channels, kernel, kernel});
-    ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
+    if (!layer->no_bias) ls_layer_add_parameter(layer, "bias", 1, (size_t[]){(size_t)layer->units});
     return LS_OK;
 }
 
+/* Without a bias its operand and its gradient are NULL. */
 static void conv2d_forward(const ls_layer *layer, const struct ls_pass *pass) {
     ls_conv2d_forward(pass->stream, conv2d_shape(layer, pass->dtype, pass->batch), pass->x[0],
                       pass->parameters[0].operand, pass->parameters[1].operand, pass->y, pass->workspace);
@@ -255,39 +288,4 @@ const struct ls_layer_kind ls_conv2d = {
     .backward = conv2d_backward,
     .workspace_nbytes = conv2d_workspace_nbytes,
     .products = weight_products,
-};
-
-/* --- max-pool; saved = the choice in each window ----------------------------------------------------------------- */
-
-static struct ls_pool_shape pool_shape(const ls_layer *layer, const struct ls_pass *pass) {
-    return (struct ls_pool_shape){(int)rows_of(layer, pass->batch) * layer->in.channels, layer->in.height,
-                                  layer->in.width, layer->kernel, pass->dtype};
-}
-
-static ls_status maxpool_plan(ls_layer *layer) {
-    int smallest = layer->in.height < layer->in.width ? layer->in.height : layer->in.width;
-    if (layer->kernel < 2 || layer->kernel > LS_POOL_MAX_SIZE || layer->kernel > smallest)
-        return ls_fail(LS_ERR_INVALID, "%s: a window of %d x %d does not fit an image of %d x %d; 2 to %d do",
-                       layer->name, layer->kernel, layer->kernel, layer->in.height, layer->in.width,
-                       smallest < LS_POOL_MAX_SIZE ? smallest : LS_POOL_MAX_SIZE);
-    layer->out = layer->in;
-    layer->out.height /= layer->kernel;
-    layer->out.width /= layer->kernel;
-    layer->saved_nbytes_per_sample = ls_shape_count(layer->out);
-    return LS_OK;
-}
-
-static void maxpool_forward(const ls_layer *layer, const struct ls_pass *pass) {
-    ls_maxpool_forward(pass->stream, pool_shape(layer, pass), pass->y, pass->saved, pass->x[0]);
-}
-
-static void maxpool_backward(const ls_layer *layer, const struct ls_pass *pass) {
-    ls_maxpool_backward(pass->stream, pool_shape(layer, pass), pass->dx[0], pass->dy, pass->saved);
-}
-
-const struct ls_layer_kind ls_maxpool2d = {
-    .name = "maxpool2d",
-    .plan = maxpool_plan,
-    .forward = maxpool_forward,
-    .backward = maxpool_backward,
 };

@@ -1,5 +1,6 @@
 #include "common/nn/loss.h"
 
+#include "common/comm/values.h"
 #include "common/nn/class_loss.h"
 #include "common/nn/model_internal.h"
 #include "kernels/kernels.h"
@@ -20,9 +21,18 @@ void ls_loss(ls_loss_kind kind, ls_stream *stream, float *loss, float *dy, const
     }
 }
 
+/* For --debug-values: sums that the ranks add up (class_loss.c), and behind them the largest logits. */
+static void label_sums(const float *sums, size_t rows) {
+    ls_values_at("loss", -1);
+    ls_values_set(sums, 2 * rows * sizeof *sums, ls_labels_of(LS_PARTIAL, LS_VARYING), false, "the sums of the loss");
+    ls_values_set(sums + 2 * rows, rows * sizeof *sums, ls_labels_of(LS_VARYING, LS_VARYING), false,
+                  "the largest logits");
+}
+
 void ls_model_take_loss(ls_model *model, ls_stream *stream, float *loss, float *dy, const float *y,
                         struct ls_answers answers, size_t rows, double weight) {
     const ls_network *network = model->network;
+    if (ls_values_on() && network->class_cut) label_sums(model->class_sums, rows);
     if (network->class_cut)
         ls_class_loss_of(network, stream, loss, dy, y, answers.labels, rows, weight, model->class_sums);
     else

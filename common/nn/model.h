@@ -3,7 +3,8 @@
  *
  * Built in (--model):
  *     mlp           linear 784-256, ReLU, linear 256-10; any sizes as mlp:784,512,10
- *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10
+ *     convnet       conv 1-16 k5 p2, batch norm, ReLU, max-pool 2, conv 16-32 k5 p2, batch norm, ReLU, max-pool 2, linear 1568-10;
+ *                   for other data as convnet:3x32x32,100
  *     wide          linear 4096-8192, ReLU, linear 8192-4096, with target vectors and the mean squared error; any sizes as
  *                   wide:64,128,64
  *     deep          mlp:784,1024 (16 times),10: 34 tensors, so that there are buckets to overlap
@@ -11,6 +12,7 @@
  *                   parameters and ends, unless --find-unused lets them be
  *     gpt           4 layers of 4 heads and 128 channels, context 64 (gpt:LAYERS,HEADS,CHANNELS,CONTEXT), whose head is its token
  *                   embedding; the vocabulary, which the data have, is a fifth number here: gpt:4,4,128,64,65 (gpt.h)
+ * Others are files: FILE.net, or FILE.net:3x32x32,10 where it takes sizes from the data (network_text.h).
  *
  * Parameters and their gradients are named and ordered as in PyTorch's state dict; all parameters lie in one
  * allocation, followed by the buffers (batch norm's running statistics), so that a replica is brought up to date by one

@@ -64,7 +64,8 @@ static ls_status connect(const ls_network *network, ls_layer *layer) {
     int last = LS_LAYER_MAX_INPUTS;
     while (last > 0 && !layer->reads[last - 1]) last--;
     layer->input_count = last > 0 ? last : 1;
-    layer->inputs[0] = (int)network->layer_count - 1; /* the layer before; in front of the first is the input */
+    /* the layer before; in front of the first is the input */
+    layer->inputs[0] = layer->reads_input ? LS_NETWORK_INPUT : (int)network->layer_count - 1;
     for (int i = 0; status == LS_OK && i < last; i++) {
         layer->inputs[i] = LS_NETWORK_INPUT;
         if (layer->reads[i]) status = find_input(network, layer, layer->reads[i], &layer->inputs[i]);

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/probe.h"
 #include "common/nn/frame_internal.h"
+#include "common/nn/value_rules.h"
 
 static const ls_layer *layer_at(const ls_frame *frame, size_t l) { return &frame->network->layers[l]; }
 
@@ -77,7 +78,9 @@ static void forward_layer(ls_frame *frame, ls_parameters *parameters, size_t l, 
         pass.buffers[b] = parameters->tensors[parameters->count + layer->buffer_numbers[b]].data;
         if (kind == LS_TRAINING) parameters->batches_tracked[layer->buffer_numbers[b]]++;
     }
+    if (ls_values_on()) ls_value_rules_begin(frame, parameters, l, NULL);
     layer->kind->forward(layer, &pass);
+    if (ls_values_on()) ls_value_rules_forward(frame, l, &pass);
 }
 
 static const void *cast_out(ls_frame *frame, const ls_parameters *parameters, ls_forward_kind kind) {
@@ -185,6 +188,15 @@ static void set_gradients(struct ls_pass *pass, const ls_layer *layer, const ls_
     }
 }
 
+/* For --debug-values. */
+static void label(const ls_frame *frame, const ls_parameters *parameters, size_t l, const struct ls_pass *pass,
+                  void *given) {
+    void *to[LS_LAYER_MAX_INPUTS] = {NULL};
+    for (int i = 0; i < layer_at(frame, l)->input_count; i++)
+        to[i] = gradient_at(frame, frame->layers[l].routes[i].slot, given);
+    ls_value_rules_backward(frame, parameters, l, pass, to);
+}
+
 static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t l, void *given, bool accumulate) {
     const ls_layer *layer = layer_at(frame, l);
     const ls_parameters *parameters = ready->parameters;
@@ -198,6 +210,7 @@ static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t
         const struct ls_route *route = &place->routes[i];
         pass.dx[i] = gradient_at(frame, route->how == LS_ROUTE_ADD ? route->spare : route->slot, given);
     }
+    if (ls_values_on()) ls_value_rules_begin(frame, parameters, l, dy);
     if (!has_work(frame, l))
         ls_layer_zero_gradients(layer, &pass);
     else if (layer->kind->backward)
@@ -206,6 +219,7 @@ static void backward_layer(ls_frame *frame, const struct ls_ready *ready, size_t
         hand_on_all(frame, l, dy, given);
     else
         add_to_others(frame, l, given);
+    if (ls_values_on()) label(frame, parameters, l, &pass, given);
 }
 
 void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, void *dy,

@@ -50,6 +50,8 @@ static ls_layer description_of(const ls_layer *whole, const struct cutting *c) {
                       .vocabulary = whole->vocabulary,
                       .heads = whole->heads,
                       .deviation = whole->deviation,
+                      .no_bias = whole->no_bias,
+                      .reads_input = whole->reads_input,
                       .relu = whole->relu,
                       .gelu = whole->gelu,
                       .keeps_scores = whole->keeps_scores,

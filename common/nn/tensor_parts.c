@@ -5,12 +5,17 @@
  *   cost  : the whole kind's share; of a layer norm an all-reduce of 2 C floats for each backward
  *   order : as g's */
 #include "common/base/log.h"
+#include "common/comm/values.h"
 #include "common/nn/layer.h"
 
 /* --- layer norm of this rank's rows: saved = the whole kind's, then its gradients of this backward ------------------------ */
 
 static float *gradients_of(const ls_layer *layer, const struct ls_pass *pass) {
-    return (float *)pass->saved + pass->batch * layer->saved_nbytes_per_sample / sizeof(float);
+    float *sums = (float *)pass->saved + pass->batch * layer->saved_nbytes_per_sample / sizeof(float);
+    if (ls_values_on())
+        ls_values_set(sums, layer->saved_nbytes, ls_labels_of(LS_PARTIAL, LS_PARTIAL), false,
+                      "the gradient of %s from this rank's rows", layer->name);
+    return sums;
 }
 
 static ls_status layernorm_part_plan(ls_layer *layer) {

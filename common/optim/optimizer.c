@@ -16,6 +16,7 @@
 
 #include "common/base/log.h"
 #include "common/nn/tensor_parallel.h"
+#include "common/optim/value_checks.h"
 #include "common/optim/weighed.h"
 #include "kernels/kernels.h"
 
@@ -266,11 +267,29 @@ size_t ls_optimizer_state_count(const ls_optimizer *optimizer) {
     return optimizer->own_states ? optimizer->range_count : 1;
 }
 
+/* For --debug-values (value_checks.h). */
+static ls_status check_gradients(const ls_optimizer *optimizer) {
+    ls_status status = LS_OK;
+    ls_values_at("update", -1);
+    for (size_t r = 0; r < optimizer->range_count && status == LS_OK; r++)
+        status =
+            ls_check_gradient(optimizer->ranges[r].tensor, optimizer->group != NULL, optimizer->ranges[r].count > 0);
+    return status;
+}
+
+static void label_square_sum(const ls_optimizer *optimizer) {
+    ls_label_square_sum(optimizer->square_sum);
+    for (size_t r = 0; r < optimizer->range_count; r++)
+        ls_label_square_sum_of(optimizer->square_sum, optimizer->ranges[r].tensor);
+}
+
 static void weigh(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
+    if (ls_values_on()) label_square_sum(optimizer);
     ls_weighed_sum(&optimizer->weighed, optimizer->compute, optimizer->square_sum);
     ls_weighed_add_up(optimizer->group, optimizer->compute, optimizer->square_sum);
     ls_weighed_add_up(optimizer->cut_group, optimizer->compute, optimizer->square_sum);
+    if (ls_values_on()) ls_device_fail(optimizer->device, ls_check_square_sum(optimizer->square_sum));
     ls_weigh_gradients(optimizer->compute, optimizer->states, ls_optimizer_state_count(optimizer),
                        ls_grad_scaler_state(optimizer->scaler), optimizer->square_sum,
                        (float)optimizer->options.clip_norm);
@@ -292,6 +311,7 @@ static ls_status update(ls_optimizer *optimizer, const bool *skip) {
 ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     ls_status status = is_listed(optimizer) ? LS_OK : list_gradients(optimizer);
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
+    if (status == LS_OK && ls_values_on()) status = check_gradients(optimizer);
     if (status != LS_OK) return status;
     weigh(optimizer);
     status = update(optimizer, skip);

@@ -96,6 +96,11 @@ static void announce_samples(FILE *file, const struct ls_run_announcement *a) {
     fputc('\n', file);
 }
 
+/* Numbers that follow from the data are shown; the others stand in --help. */
+static void announce_normalization(FILE *file, const ls_train_options *o) {
+    if (o->normalize == LS_NORMALIZE_AUTO) fprintf(file, "normalization: %s\n", o->normalization);
+}
+
 /* --- precision ---------------------------------------------------------------------------------------------------- */
 
 static void announce_precision(FILE *file, const ls_parallel *p, const ls_train_options *o) {
@@ -224,6 +229,7 @@ void ls_announce(FILE *file, const struct ls_run_announcement *a) {
     announce_batch(file, a->parallel, a->options);
     announce_rate(file, a->parallel, a->options, a->schedule);
     announce_samples(file, a);
+    announce_normalization(file, a->options);
     announce_precision(file, a->parallel, a->options);
     announce_offload(file, a->parallel);
     announce_bytes(file, a->parallel, (struct ls_step_size){(size_t)a->options->batch_size, a->options->accumulate});

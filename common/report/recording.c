@@ -22,6 +22,7 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/base/probe.h"
+#include "common/base/results.h"
 #include "common/base/secret.h"
 #include "common/base/statistics.h"
 #include "common/trace/chrome.h"
@@ -228,14 +229,14 @@ void ls_recording_tell(const ls_recording *r) {
     if (r->tasks == 0 || r->parallel->rank > 0 || r->options->quiet) return; /* without tasks, perhaps never opened */
     const ls_device *device = r->parallel->devices[0];
     int devices = r->parallel->device_count;
-    printf("trace: %s/merged.json, %" PRId64 " step%s from step %" PRId64 " on, %.0f tasks; ", r->options->trace,
-           r->steps, r->steps == 1 ? "" : "s", r->first, r->tasks);
+    ls_print("trace: %s/merged.json, %" PRId64 " step%s from step %" PRId64 " on, %.0f tasks; ", r->options->trace,
+             r->steps, r->steps == 1 ? "" : "s", r->first, r->tasks);
     if (!ls_device_computes(device)) {
-        printf("nothing was computed\n");
+        ls_print("nothing was computed\n");
     } else if (r->virtual_time) {
-        printf("virtual time: what each of %d devices needed of the cores that they shared\n", devices);
+        ls_print("virtual time: what each of %d devices needed of the cores that they shared\n", devices);
     } else {
-        printf("measured on %d %s device%s\n", devices, ls_device_model_name(device), devices == 1 ? "" : "s");
+        ls_print("measured on %d %s device%s\n", devices, ls_device_model_name(device), devices == 1 ? "" : "s");
     }
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/print_bytes.h"
+#include "common/base/results.h"
 #include "common/report/lines.h"
 #include "common/report/summary.h"
 
@@ -21,7 +22,7 @@ struct ls_report {
 /* "-" is standard output, where the text is the last line. */
 static ls_status write_text(const char *path, const char *text) {
     if (strcmp(path, "-") == 0) {
-        puts(text);
+        ls_print("%s\n", text);
         return LS_OK;
     }
     return ls_file_write_text(path, text);
@@ -65,14 +66,14 @@ static ls_status keep_lines(ls_report *report, int64_t steps, double last_loss) 
 static void print_run(const ls_train_options *options, const ls_parallel *parallel) {
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
-    printf("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
-           parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
-           parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
-           ls_device_stream_mode(parallel->devices[0]));
+    ls_print("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
+             parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
+             parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+             ls_device_stream_mode(parallel->devices[0]));
     if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
-        printf(", %s", parallel->backend);
-    printf("\n");
-    fflush(stdout);
+        ls_print(", %s", parallel->backend);
+    ls_print("\n");
+    fflush(ls_results());
 }
 
 ls_status ls_report_open(ls_report **out, const ls_train_options *options, const ls_parallel *parallel, int64_t steps,
@@ -115,6 +116,8 @@ static void put_update(FILE *file, const ls_train_options *options, const struct
 }
 
 void ls_report_step(ls_report *report, const struct ls_report_line *line) {
+    const struct ls_embedding *embedding = report->options->embedding;
+    if (embedding && embedding->on_step) embedding->on_step(embedding->context, line);
     if (ls_lines_go_on(&report->losses)) fprintf(report->losses.file, "%.9g\n", line->loss);
     if (!ls_lines_go_on(&report->metrics)) return;
     FILE *file = report->metrics.file;
@@ -139,19 +142,19 @@ void ls_report_flush(ls_report *report) {
 static void print_measured(const ls_train_result *result, const char *comma, int width) {
     bool is_text = result->tokens > 0;
     if (isnan(result->accuracy)) return;
-    if (is_text) printf("%stest loss %.4f%sperplexity %.4g", comma, result->test_loss, comma, exp(result->test_loss));
-    printf("%s%s %*.1f %%", comma, is_text ? "next-token accuracy" : "test accuracy", width, 100 * result->accuracy);
+    if (is_text) ls_print("%stest loss %.4f%sperplexity %.4g", comma, result->test_loss, comma, exp(result->test_loss));
+    ls_print("%s%s %*.1f %%", comma, is_text ? "next-token accuracy" : "test accuracy", width, 100 * result->accuracy);
     if (result->answers > 0)
-        printf("%s%" PRId64 " of %" PRId64 " held-out sums right", comma, result->answers_right, result->answers);
+        ls_print("%s%" PRId64 " of %" PRId64 " held-out sums right", comma, result->answers_right, result->answers);
 }
 
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const ls_train_result *result,
                      double seconds) {
     (void)report;
-    printf("epoch %3lld  loss %.4f", (long long)epoch + 1, mean_loss);
+    ls_print("epoch %3lld  loss %.4f", (long long)epoch + 1, mean_loss);
     print_measured(result, "  ", 5);
-    printf("  %.2f s\n", seconds);
-    fflush(stdout);
+    ls_print("  %.2f s\n", seconds);
+    fflush(ls_results());
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -174,47 +177,48 @@ static void print_times(const ls_report *report, const ls_train_result *result, 
     char what[64] = "measured steps";
     int64_t each = result->steps_per_time > 1 ? result->steps_per_time : 1;
     if (each > 1) snprintf(what, sizeof what, "measured blocks of %lld steps", (long long)each);
-    printf("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s",
-           result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
-           result->p90_step_ms, result->samples_per_s);
-    if (result->tokens > 0) printf(", %.0f tokens/s", result->samples_per_s * (double)result->tokens);
-    puts("");
+    ls_print("step time %.3f ms, median of %lld %s (10 %% to 90 %%: %.3f to %.3f ms); %.0f samples/s",
+             result->median_step_ms, (long long)(result->timed_steps / each), what, result->p10_step_ms,
+             result->p90_step_ms, result->samples_per_s);
+    if (result->tokens > 0) ls_print(", %.0f tokens/s", result->samples_per_s * (double)result->tokens);
+    ls_print("\n");
     if (report->options->virtual_time)
-        puts("these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
-             "a core for each gives");
+        ls_print(
+            "these times only show time-slicing: all devices shared one core (--virtual-time); build/replay says what "
+            "a core for each gives\n");
     if (waited_share <= LOADER_SHARE_TO_MENTION) return;
-    printf("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
-           100 * waited_share, report->options->workers);
+    ls_print("the loader kept the devices waiting %.0f %% of the time: raise --workers (now %d) if cores are free\n",
+             100 * waited_share, report->options->workers);
 }
 
 /* What loss scaling has come to. */
 static void print_scaler(const ls_parallel *parallel, const ls_train_result *result) {
     struct ls_scaler_state scaler;
     if (!ls_summary_scaler(parallel, &scaler)) return;
-    printf("loss scale %.9g at the end; %" PRId64 " of %" PRId64 " steps skipped for infinite gradients\n",
-           (double)scaler.scale, scaler.skipped, result->steps);
+    ls_print("loss scale %.9g at the end; %" PRId64 " of %" PRId64 " steps skipped for infinite gradients\n",
+             (double)scaler.scale, scaler.skipped, result->steps);
 }
 
 /* What there is to tell of meta devices. */
 static ls_status print_meta(const ls_parallel *p, const ls_train_result *result, const struct ls_device_row *rows) {
-    printf("nothing was computed: %" PRId64 " step%s enqueued on meta devices; bytes of memory%s:\n", result->steps,
-           result->steps == 1 ? " was" : "s were", p->world_size > 1 ? " of rank 0, which stands for all" : "");
-    return ls_memory_table_print(stdout, rows, p->local_device_count);
+    ls_print("nothing was computed: %" PRId64 " step%s enqueued on meta devices; bytes of memory%s:\n", result->steps,
+             result->steps == 1 ? " was" : "s were", p->world_size > 1 ? " of rank 0, which stands for all" : "");
+    return ls_memory_table_print(ls_results(), rows, p->local_device_count);
 }
 
 /* What --generate has asked for. */
 static void print_text(const ls_report *report, const ls_train_result *result) {
     const ls_train_options *o = report->options;
     if (!result->text) return;
-    printf("the test set begins with these %zu tokens:\n", result->tokens);
-    ls_print_bytes(stdout, result->text, result->tokens);
-    printf("\nand the model goes on with %" PRId64 " tokens", o->generate);
+    ls_print("the test set begins with these %zu tokens:\n", result->tokens);
+    ls_print_bytes(ls_results(), result->text, result->tokens);
+    ls_print("\nand the model goes on with %" PRId64 " tokens", o->generate);
     if (o->temperature > 0)
-        printf(" drawn at temperature %g from seed %" PRId64 ":\n", o->temperature, o->seed);
+        ls_print(" drawn at temperature %g from seed %" PRId64 ":\n", o->temperature, o->seed);
     else
-        printf(", each the likeliest:\n");
-    ls_print_bytes(stdout, result->text + result->tokens, (size_t)o->generate);
-    puts("");
+        ls_print(", each the likeliest:\n");
+    ls_print_bytes(ls_results(), result->text + result->tokens, (size_t)o->generate);
+    ls_print("\n");
 }
 
 static ls_status print_result(const ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
@@ -224,13 +228,13 @@ static ls_status print_result(const ls_report *report, const ls_parallel *parall
         print_times(report, result, ls_summary_loader_share(rows, parallel->device_count));
     }
     print_scaler(parallel, result);
-    printf("final loss %.6f", result->final_loss);
+    ls_print("final loss %.6f", result->final_loss);
     print_measured(result, ", ", 0);
-    printf(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
-           result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
+    ls_print(", weights %016llx%s\n", (unsigned long long)result->parameter_hash,
+             result->strided ? " (strided; dp_train's bits need --shard contiguous)" : "");
     print_text(report, result);
     if (!report->options->metrics && !report->options->summary) return LS_OK;
-    return ls_device_table_print(stdout, rows, parallel->device_count, parallel->device_count);
+    return ls_device_table_print(ls_results(), rows, parallel->device_count, parallel->device_count);
 }
 
 ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,

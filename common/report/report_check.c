@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/named_files.h"
 #include "common/data/text.h"
+#include "common/nn/network_text.h"
 #include "common/report/lines.h"
 #include "common/report/report.h"
 #include "common/trace/chrome.h"
@@ -40,6 +41,9 @@ static ls_status check_different(const struct output *outputs, int count, const 
         ls_named_files_add(&files, &file);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) ls_named_files_add(&files, &others[i]);
+    char network[PATH_MAX];
+    if (ls_network_file(o->model, network, sizeof network))
+        ls_named_files_add(&files, &(ls_named_file){.option = "--model", .path = network});
     const char *texts = ls_train_text_files(o);
     char text[PATH_MAX];
     while (texts && ls_text_next_file(&texts, text))

@@ -13,7 +13,7 @@
 #include "common/seam/parallel.h"
 
 static const char *const device_kinds[] = {"auto", "cpu", "cuda", "meta", NULL}; /* the order of ls_train_device_kind */
-static const char *const normalizations[] = {"none", "mnist", NULL};             /* the order of ls_normalize */
+static const char *const normalizations[] = {"none", "mnist", "auto", NULL};     /* the order of ls_normalize */
 static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};          /* the order of ls_dtype */
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 static const char *const offloads[] = {"none", "optimizer", NULL};               /* the order of ls_train_offload */
@@ -24,7 +24,7 @@ ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
         .model = "mlp",
         .data = default_data,
-        .normalize = LS_NORMALIZE_MNIST,
+        .normalize = -1,
         .epochs = 5,
         .batch_size = 64,
         .accumulate = 1,
@@ -47,7 +47,7 @@ ls_train_options ls_train_defaults(void) {
 }
 
 /* Rows of each table at most. */
-enum { RUN_ROWS = 24, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 25 };
+enum { RUN_ROWS = 26, RECIPE_ROWS = 19, GPU_ROWS = 6, OTHER_ROWS = 25 };
 _Static_assert(RUN_ROWS + RECIPE_ROWS + GPU_ROWS + OTHER_ROWS <= LS_TRAIN_OPTION_ROWS,
                "LS_TRAIN_OPTION_ROWS is too small");
 
@@ -62,13 +62,19 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_STRING, .name = "model", .to.text = &o->model, .argument = "NAME", .kept = "model",
          .help = "mlp, mlp:SIZES (as mlp:784,512,10), convnet, wide, wide:SIZES (target vectors, squared error), deep, branched (mlp and a "
                  "head that the loss does not use: what DDP's --find-unused is for), gpt, or gpt:LAYERS,HEADS,CHANNELS,CONTEXT (4,4,128,64; with "
-                 "\",scores\" behind it attention keeps its scores in memory)"},
-        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
+                 "\",scores\" behind it attention keeps its scores in memory); or FILE.net, a network of your own (docs/networks.md)"},
+        {.kind = LS_OPTION_FLAG, .name = "show-model", .to.flag = &o->show_model, .agreement = LS_MAY_DIFFER,
+         .help = "print the model as a text that --model reads, with shapes and numbers of parameters, and end"},
+        {.kind = LS_OPTION_FLAG, .name = "show-pytorch", .to.flag = &o->show_pytorch, .agreement = LS_MAY_DIFFER,
+         .help = "print the model as a Python program for PyTorch, with the same names and initial weights, and end"},
+        {.kind = LS_OPTION_STRING, .name = "data", .to.text = &o->data, .argument = "DIR|fashion-mnist|random:SEED|stream:DIR|text:FILE[,FILE]|sums:SEED",
          .agreement = LS_MAY_DIFFER, .kept = "data",
-         .help = "a folder in MNIST's format; random samples of the model's shape; or the folder as a stream, read from front to "
-                 "back in its own order. For gpt: texts (gzip too), a token a byte; or generated sums, 12+7=19;, the default"},
+         .help = "a folder: MNIST's files, CIFAR's, or inputs.npy and targets.npy (docs/data.md); Debian's Fashion-MNIST; random samples of the "
+                 "model's shape; or MNIST's files as a stream, read from front to back in their own order. For gpt: texts (gzip too), a token a byte; or generated sums, 12+7=19;, the default"},
         {.kind = LS_OPTION_CHOICE, .name = "normalize", .to.number = &o->normalize, .choices = normalizations,
-         .kept = "normalize", .help = "mnist: (pixel/255 - 0.1307)/0.3081; none: pixel/255"},
+         .kept = "normalize",
+         .help = "mnist: (pixel/255 - 0.1307)/0.3081; auto: by each channel's mean and deviation over the training data; none: pixel/255, and "
+                 "floats as they are", .empty = "mnist for MNIST's files, none for floats, else auto"},
         {.kind = LS_OPTION_FLAG, .name = "sync-bn", .to.flag = &o->sync_bn, .kept = "sync_bn",
          .help = "batch norm over the whole batch of all devices (SyncBatchNorm)"},
         {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &o->checkpoint_activations, .argument = "EVERY|sqrt",

@@ -14,13 +14,31 @@
 
 typedef enum ls_train_offload { LS_TRAIN_OFFLOAD_NONE, LS_TRAIN_OFFLOAD_OPTIMIZER } ls_train_offload;
 
+struct ls_report_line; /* common/report/report.h */
+
+/* What a program that uses the library has in place of files and lines. */
+struct ls_embedding {
+    struct ls_memory_samples train, test; /* of --data memory:; a count of 0: there are none */
+    void (*on_step)(void *context, const struct ls_report_line *line); /* on rank 0; NULL: it does not ask */
+    void *context;
+    int weights_fd; /* an empty file for the trained weights, as of --save-weights; -1: none */
+};
+
+#define LS_TRAIN_MODEL_NBYTES 1024 /* a path, and sizes */
+
 typedef struct ls_train_options {
+    const struct ls_embedding *embedding; /* NULL: there is none */
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
     const char *model, *data;
-    char completed_model[LS_GPT_TEXT_NBYTES]; /* where `model` points once data has completed it (ls_train_open_text) */
-    int normalize;                            /* ls_normalize */
-    ls_tensor_options tensor;                 /* of a rank that has a part of the model; filled in by its program */
+    /* where `model` points once data has completed it (ls_train_open_first) */
+    char completed_model[LS_TRAIN_MODEL_NBYTES];
+    ls_sample_spec
+        sample;    /* of --data, once ls_train_open_first has opened it; channels 0: it follows from the model */
+    int normalize; /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
+    char normalization[200];       /* of the data that were opened, with its numbers; "": of none */
+    ls_tensor_options tensor;      /* of a rank that has a part of the model; filled in by its program */
+    bool show_model, show_pytorch; /* print it, and nothing else (ls_train_show_model) */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
     bool save_module_prefix;                /* names in save_weights begin with "module." */
@@ -70,7 +88,7 @@ typedef struct ls_train_options {
 /* The defaults that --help shows. */
 ls_train_options ls_train_defaults(void);
 
-#define LS_TRAIN_OPTION_ROWS 75
+#define LS_TRAIN_OPTION_ROWS 77
 
 /* Writes the option table's rows, pointing into `options`, to rows[0 ..]; returns how many (at most
  * LS_TRAIN_OPTION_ROWS). A program appends its own. */
@@ -136,16 +154,19 @@ ls_sample_spec ls_train_sample_spec(const ls_model *model);
 /* Tokens of a sample; 0: it is no text. */
 size_t ls_train_sample_tokens(const ls_model *model);
 
-/* Before the model is opened: opens --data of a gpt, whose vocabulary is the data's, and completes options->model by it. Of
- * random data, which are opened with others, the vocabulary is 65 unless the model says another. LS_ERR_USAGE, with one line:
- * images, or a vocabulary that is smaller than the data's. Other models: nothing happens, and both are NULL. On failure both
- * are NULL. */
-ls_status ls_train_open_text(ls_train_options *options, ls_dataset **train, ls_dataset **test);
+/* Before the model is opened: opens --data where it is in files, whose samples then stand in options->sample; and of a gpt
+ * completes options->model by the text's vocabulary. Random data follow the model: both are NULL, and options->sample has no
+ * channels; a gpt's vocabulary is then 65 unless the model says another. LS_ERR_USAGE, with one line: a gpt and images, or a
+ * vocabulary that is smaller than the data's. On failure both are NULL. */
+ls_status ls_train_open_first(ls_train_options *options, ls_dataset **train, ls_dataset **test);
 
-/* Opens --data for the model: "random:SEED" (60,000 training and 10,000 test samples), a folder in MNIST's format, or
- * "stream:" and such a folder, whose training samples are then a stream. Fails if the samples do not fit the model,
- * naming both shapes, or a label has no output of the model, or --data is a text. With --no-evaluate a folder's test samples
- * need not be there: *test is then NULL. */
+/* Prints the model, as --show-model and --show-pytorch say. Where its sizes are the data's, opens --data. */
+ls_status ls_train_show_model(ls_train_options *options);
+
+/* Behind the model: opens --data unless *train is what ls_train_open_first has opened (NULL: nothing), and checks that the
+ * samples fit the model, naming both shapes, and that it has an output for each label. "random:SEED" has 60,000 training and
+ * 10,000 test samples; "stream:" and a folder are a stream of its training samples. Fails for a text and a model of images.
+ * With --no-evaluate a folder's test samples need not be there: *test is then NULL. On failure both are closed, and NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

@@ -2,6 +2,7 @@
 #include "common/seam/parallel.h"
 
 #include "common/base/log.h"
+#include "common/comm/values.h"
 #include "common/nn/described.h"
 #include "kernels/kernels.h"
 
@@ -68,6 +69,9 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch) 
     ls_phase_enter(p->clocks, LS_PHASE_INPUT);
     ls_device_batch_upload(p->batch, copy, p->model, batch);
     ls_event_record(p->batch_copied, copy);
+    if (ls_values_on() && batch->inputs)
+        ls_values_set(p->batch->inputs, batch->count * ls_model_input_nbytes(p->model),
+                      ls_labels_of(LS_REPLICATED, LS_VARYING), true, "the inputs of micro-batch %d", p->batch->index);
 }
 
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute) {

@@ -6,6 +6,7 @@
  *           Nothing is called behind a failure */
 #include "common/seam/step.h"
 
+#include "common/comm/values.h"
 #include "common/nn/tensor_parallel.h"
 #include "common/seam/step_graph.h"
 
@@ -62,6 +63,8 @@ static ls_status run_graph(ls_parallel *p) { return ls_step_graph_run(p, enqueue
 
 ls_status ls_step(ls_parallel *p, const ls_batch *batch) {
     if (p->graph) return each_micro_batch(p, cut, &(struct whole){p, batch}, run_graph);
+    ls_values_enter();
     ls_status status = ls_step_gradients(p, batch);
-    return status == LS_OK ? ls_step_update(p) : status;
+    if (status == LS_OK) status = ls_step_update(p);
+    return ls_values_leave(p->devices[0], status);
 }

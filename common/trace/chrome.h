@@ -1,6 +1,6 @@
 /* Traces as files: Chrome's trace events, which Perfetto, chrome://tracing and (a file per rank) HTA open.
  *
- *     FOLDER/rank_0.json, rank_1.json, ...   one process each
+ *     FOLDER/rank_0.pt.trace.json, rank_1.pt.trace.json, ...   one process each
  *     FOLDER/merged.json                     all of them side by side, for looking at
  *
  * One event a line, as written here; read is any layout and any order of members. ts and dur are in microseconds, in a
@@ -8,7 +8,7 @@
  * lane + 1 (Perfetto keeps 0 for itself). Beside the names that Kineto has for kernels, launches and collectives, args
  * carry what replay reads: id, after, us, step, phase, bytes, flops, ... (the list is in chrome_write.c, and
  * chrome_events.c reads that list). HTA's TraceAnalysis takes the rank files by name, trace_files={0:
- * ".../rank_0.json", ...}: given the folder, it would take the merged file for another rank 0. */
+ * ".../rank_0.pt.trace.json", ...}: given the folder, it would take the merged file for another rank 0. */
 #ifndef LS_TRACE_CHROME_H
 #define LS_TRACE_CHROME_H
 
@@ -17,7 +17,7 @@
 /* The path of a rank's file in a folder, or, for LS_NONE, of the merged one. LS_ERR_IO: longer than `capacity`. */
 ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank);
 
-/* Whether a trace's folder has, or may come to have, a file of that name: "rank_3.json", "merged.json". */
+/* Whether a trace's folder has, or may come to have, a file of that name: "rank_3.pt.trace.json", "merged.json". */
 bool ls_trace_owns_name(const char *name);
 
 /* Whether a trace may be written to the folder: no file in it has the name of a trace's file without being one that
@@ -30,7 +30,7 @@ ls_status ls_trace_check_folder(const char *folder);
  * ls_trace_check_folder does, with nothing removed; LS_ERR_IO: a file cannot be removed. */
 ls_status ls_trace_clear(const char *folder);
 
-/* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.json, aside and renamed; makes the folder if it is
+/* Writes the lanes of `rank` (of a sealed trace) as FOLDER/rank_N.pt.trace.json, aside and renamed; makes the folder if it is
  * not there. LS_ERR_IO. */
 ls_status ls_trace_write_rank(const ls_trace *trace, const char *folder, int rank);
 
@@ -40,7 +40,7 @@ ls_status ls_trace_merge(const char *folder);
 /* Writes one trace as one file: what replay computed (its start_us and end_us are what replay found). */
 ls_status ls_trace_write_file(const ls_trace *trace, const char *path);
 
-/* Reads all rank_N.json of a folder into one sealed trace. What a header says must hold for the events: at least one
+/* Reads all rank_N.pt.trace.json of a folder into one sealed trace. What a header says must hold for the events: at least one
  * device, rank, recorded rank and step, no more steps than tasks, and no rank or device beyond those. (What is written
  * is not held against that.) LS_ERR_IO: there is none, or a rank is missing; LS_ERR_INVALID: a file is malformed, or
  * files of different runs lie there ("FILE:LINE: ..."). */

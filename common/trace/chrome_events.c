@@ -100,7 +100,8 @@ static void read_times(struct ls_chrome_reader *reader, ls_json *json, const cJS
 }
 
 /* The task's own name, behind what tools recognise it by. */
-static const char *read_name(ls_json *json, const struct ls_task *task) {
+static const char *read_name(ls_json *json, const cJSON *args, const struct ls_task *task) {
+    if (ls_json_has(args, LS_CHROME_LAUNCH)) return ls_json_text(json, args, LS_CHROME_LAUNCH);
     const char *name = ls_json_text(json, ls_json_root(json), "name"), *prefix = ls_chrome_prefix(task);
     if (strncmp(name, prefix, strlen(prefix)) == 0) return name + strlen(prefix);
     ls_json_refuse(json, ls_json_root(json), "the name of this %s must begin with \"%s\"",
@@ -175,6 +176,8 @@ static const char *const task_members[] = {"id",
                                            "virtual",
                                            "timed",
                                            "launched",
+                                           LS_CHROME_LAUNCH,
+                                           LS_CHROME_BANDWIDTH,
                                            "Collective name",
                                            "In msg nelems",
                                            "Out msg nelems",
@@ -218,7 +221,7 @@ static ls_status read_task(struct ls_chrome_reader *reader, ls_json *json, size_
     if (task.kind == LS_TASK_HOST) task.lock = (int)whole_or(json, args, "lock", 0, LS_NONE);
     task.virtual_time = flag_or(json, args, "virtual", false);
     read_times(reader, json, args, &task);
-    task.name = read_name(json, &task);
+    task.name = read_name(json, args, &task);
     if (task.kind == LS_TASK_COLLECTIVE) read_meeting(reader, json, args, &task);
     read_after(reader, json, args, line);
     if (ls_json_failed(json)) return LS_ERR_INVALID;

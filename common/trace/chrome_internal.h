@@ -43,7 +43,7 @@
 #define LS_CHROME_LONGEST_US 1e15                     /* three decades */
 #define LS_CHROME_EVENTS_LINE "\"traceEvents\": ["
 
-/* The rank of "rank_N.json", as ls_trace_file_name writes it; LS_NONE: another name. */
+/* The rank of "rank_N.pt.trace.json", as ls_trace_file_name writes it; LS_NONE: another name. */
 int ls_chrome_rank_of(const char *name);
 
 /* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying,
@@ -55,6 +55,12 @@ static inline const char *ls_chrome_prefix(const struct ls_task *task) {
     if (task->kind == LS_TASK_COPY) return copies[task->from != LS_HOST_MEMORY][task->to != LS_HOST_MEMORY];
     return "";
 }
+
+/* What a host task that launches something is called by in args, since its name is CUDA's: cudaLaunchKernel, cudaMemcpyAsync.
+ * Files that were written before have the name in its place. */
+#define LS_CHROME_LAUNCH "launch"
+/* Of copies, as Kineto has it; it is not read back. */
+#define LS_CHROME_BANDWIDTH "memory bandwidth (GB/s)"
 
 /* Kineto's names of element types. X(ours, theirs) */
 #define LS_CHROME_DTYPE_MAP(X)                                                                                         \

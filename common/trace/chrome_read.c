@@ -226,7 +226,7 @@ static ls_status look_into(const char *folder, int *count, int *highest) {
         if (rank > *highest) *highest = rank;
     }
     closedir(directory);
-    if (*count == 0) return ls_fail(LS_ERR_IO, "%s holds no trace: there is no rank_0.json", folder);
+    if (*count == 0) return ls_fail(LS_ERR_IO, "%s holds no trace: there is no rank_0.pt.trace.json", folder);
     return LS_OK;
 }
 
@@ -261,8 +261,8 @@ static ls_status read_rank_file(struct folder_reader *f, int rank) {
                        path, recorded, recorded == 1 ? " was" : "s were");
     }
     if (rank + 1 == f->rank_count && f->rank_count < recorded)
-        return ls_fail(LS_ERR_IO, "%s: %d ranks of this run were recorded, and rank_%d.json is missing", f->folder,
-                       recorded, f->rank_count);
+        return ls_fail(LS_ERR_IO, "%s: %d ranks of this run were recorded, and rank_%d.pt.trace.json is missing",
+                       f->folder, recorded, f->rank_count);
     return LS_OK;
 }
 

@@ -93,6 +93,17 @@ static void put_rest(struct ls_chrome_writer *w, const struct ls_task *task) {
     if (isfinite(task->launched_us)) ls_chrome_put_ns(w, "launched", ls_chrome_ns(w, task->launched_us));
 }
 
+/* What CUDA calls the launch of such a task. */
+static const char *call_of(const struct ls_task *launched) {
+    return launched->kind == LS_TASK_COPY ? "cudaMemcpyAsync" : "cudaLaunchKernel";
+}
+
+static void put_bandwidth(struct ls_chrome_writer *w, const struct ls_task *task) {
+    double us = ls_chrome_is_timed(task) ? task->end_us - task->start_us : 0;
+    if (task->kind == LS_TASK_COPY && us > 0)
+        ls_chrome_put(w, ", \"" LS_CHROME_BANDWIDTH "\": %.9g", (double)task->bytes / us * 1e-3);
+}
+
 void ls_chrome_put_task(struct ls_chrome_writer *w, int index) {
     const struct ls_task *task = ls_trace_task(w->trace, index);
     const struct ls_lane *lane = ls_trace_lane(w->trace, task->lane);
@@ -102,9 +113,10 @@ void ls_chrome_put_task(struct ls_chrome_writer *w, int index) {
                            : task->kind == LS_TASK_COPY ? "gpu_memcpy"
                                                         : "kernel";
     long long start_ns = ls_chrome_is_timed(task) ? ls_chrome_ns(w, task->start_us) : 0;
+    const char *call = on_host && partner != LS_NONE ? call_of(ls_trace_task(w->trace, partner)) : NULL;
     ls_chrome_begin_event(w, "X", category, lane->rank, w->lane_ids[task->lane]);
-    ls_chrome_put(w, ", \"name\": \"%s", ls_chrome_prefix(task));
-    ls_chrome_put_escaped(w, task->name);
+    ls_chrome_put(w, ", \"name\": \"%s", call ? "" : ls_chrome_prefix(task));
+    ls_chrome_put_escaped(w, call ? call : task->name);
     ls_chrome_put(w, "\"");
     ls_chrome_put_ns(w, "ts", start_ns);
     ls_chrome_put_ns(w, "dur", ls_chrome_is_timed(task) ? ls_chrome_ns(w, task->end_us) - start_ns : 0);
@@ -115,7 +127,9 @@ void ls_chrome_put_task(struct ls_chrome_writer *w, int index) {
     else
         ls_chrome_put(w, ", \"us\": %.3f", task->us + 0.0); /* -0.0 becomes 0.0 */
     put_rest(w, task);
+    put_bandwidth(w, task);
     if (task->kind == LS_TASK_COLLECTIVE) put_meeting(w, ls_trace_meeting(w->trace, task->meeting));
+    if (call) ls_chrome_put_member(w, LS_CHROME_LAUNCH, task->name);
     if (!on_host) ls_chrome_put(w, ", \"stream\": %d, \"device\": %d", w->lane_ids[task->lane] + 1, lane->device);
     if (partner != LS_NONE) ls_chrome_put(w, ", \"correlation\": %d", (on_host ? w->task_ids[partner] : id) + 1);
     ls_chrome_put(w, "}}");
@@ -133,14 +147,21 @@ void ls_chrome_put_mark(struct ls_chrome_writer *w, const struct ls_mark *mark) 
 
 /* --- what follows from the rest ----------------------------------------------------------------------------------- */
 
+/* From within one task to within another, never back in time: a task that waits begins before what it waits for has ended, and
+ * the arrow then points to where the wait is over. */
 static void put_arrow(struct ls_chrome_writer *w, int before, int task) {
-    const struct ls_task *ends[] = {ls_trace_task(w->trace, before), ls_trace_task(w->trace, task)};
-    if (!ls_chrome_is_timed(ends[0]) || !ls_chrome_is_timed(ends[1])) return;
+    const struct ls_task *from = ls_trace_task(w->trace, before), *to = ls_trace_task(w->trace, task);
+    if (!ls_chrome_is_timed(from) || !ls_chrome_is_timed(to) || from->start_us > to->end_us) return;
+    double arrives_us = fmin(fmax(to->start_us, from->end_us), to->end_us);
+    const struct {
+        const struct ls_task *task;
+        double at_us;
+    } ends[] = {{from, fmin(from->end_us, arrives_us)}, {to, arrives_us}};
     w->arrows++;
     for (int e = 0; e < 2; e++) {
-        ls_chrome_begin_event(w, e == 0 ? "s" : "f", "edge", ls_trace_lane(w->trace, ends[e]->lane)->rank,
-                              w->lane_ids[ends[e]->lane]);
-        ls_chrome_put_ns(w, "ts", ls_chrome_ns(w, ends[e]->start_us));
+        ls_chrome_begin_event(w, e == 0 ? "s" : "f", "edge", ls_trace_lane(w->trace, ends[e].task->lane)->rank,
+                              w->lane_ids[ends[e].task->lane]);
+        ls_chrome_put_ns(w, "ts", ls_chrome_ns(w, ends[e].at_us));
         ls_chrome_put(w, ", \"name\": \"edge\", \"id\": %lld%s}", w->arrows, e == 0 ? "" : ", \"bp\": \"e\"");
     }
 }

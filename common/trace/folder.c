@@ -16,10 +16,11 @@
 #include "common/trace/chrome_internal.h"
 
 #define LS_MERGED_NAME "merged.json"
+#define LS_RANK_NAME_END ".pt.trace.json" /* by which TensorBoard's profiler knows them */
 
 ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank) {
     int length = rank == LS_NONE ? snprintf(path, capacity, "%s/" LS_MERGED_NAME, folder)
-                                 : snprintf(path, capacity, "%s/rank_%d.json", folder, rank);
+                                 : snprintf(path, capacity, "%s/rank_%d" LS_RANK_NAME_END, folder, rank);
     if (length >= 0 && (size_t)length < capacity) return LS_OK;
     return ls_fail(LS_ERR_IO, "the name of the folder %s is too long", folder);
 }
@@ -28,7 +29,7 @@ int ls_chrome_rank_of(const char *name) {
     int rank = 0, length = 0;
     if (strncmp(name, "rank_", 5) != 0 || (name[5] == '0' && name[6] != '.')) return LS_NONE;
     for (name += 5; *name >= '0' && *name <= '9' && length < 7; name++, length++) rank = 10 * rank + (*name - '0');
-    return length > 0 && strcmp(name, ".json") == 0 ? rank : LS_NONE;
+    return length > 0 && strcmp(name, LS_RANK_NAME_END) == 0 ? rank : LS_NONE;
 }
 
 bool ls_trace_owns_name(const char *name) {

@@ -17,6 +17,7 @@
 
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/base/results.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/weights.h"
 #include "common/device/host_lock.h"
@@ -307,11 +308,12 @@ static void summarise(struct run *run, ls_train_result *result) {
 
 static void announce(const struct run *run, const ls_dataset *train) {
     const ls_batches *batches = run->feed.batches;
-    ls_announce(stdout, &(struct ls_run_announcement){.options = run->options,
-                                                      .parallel = run->parallel,
-                                                      .schedule = &run->schedule,
-                                                      .batches = batches,
-                                                      .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
+    ls_announce(ls_results(),
+                &(struct ls_run_announcement){.options = run->options,
+                                              .parallel = run->parallel,
+                                              .schedule = &run->schedule,
+                                              .batches = batches,
+                                              .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
 /* What the run gave, on disk and on stdout. A checkpoint or a trace that cannot be written takes nothing else with
@@ -329,6 +331,9 @@ static ls_status finish(struct run *run, ls_status status, ls_train_result *resu
     if (status == LS_OK) summarise(run, result);
     const char *prefix = run->options->save_module_prefix ? LS_MODULE_PREFIX : "";
     if (status == LS_OK && weights) status = ls_weights_save(p->model, weights, prefix);
+    const struct ls_embedding *embedding = takes_part ? run->options->embedding : NULL;
+    if (status == LS_OK && embedding && embedding->weights_fd >= 0)
+        status = ls_weights_write(p->model, embedding->weights_fd);
     uint8_t *text = NULL;
     if (status == LS_OK && run->options->generate > 0) status = generate(run, &text);
     result->text = text;

@@ -37,6 +37,37 @@ enum { FILES_ONCE = 10, FILES_PER_RANK = 2 };
 
 /* --- an attempt ------------------------------------------------------------------------------------------------------- */
 
+/* The store, and in the plan how ranks find it. */
+static ls_status serve_alone(ddp_job *j, ddp_store_pass *pass) {
+    j->plan.world_size = j->options->nproc;
+    snprintf(j->plan.job, sizeof j->plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
+    ls_status status = ddp_store_pass_make(pass, j->plan.job, j->options->nproc);
+    if (status == LS_OK) status = ddp_store_serve_job(&j->server, "unix", 0, pass);
+    if (status != LS_OK) return status;
+    j->plan.store = ddp_store_server_host(j->server);
+    j->plan.token = pass->token;
+    return LS_OK;
+}
+
+/* The same, of several hosts: host 0 serves it. */
+static ls_status meet_hosts(ddp_job *j) {
+    ddp_round *round = &j->round;
+    j->has_ending = false;
+    round->master_port = j->plan.master_port;
+    snprintf(round->run, sizeof round->run, "%s", j->plan.run_id);
+    ls_status status = ddp_agents_meet(j->agents, LS_OK, round, &j->server);
+    if (status == LS_OK) status = ddp_agents_watch(j->agents, j->server);
+    if (status != LS_OK) return status;
+    j->plan.first_rank = round->first_rank;
+    j->plan.world_size = round->world_size;
+    j->plan.master_port = round->master_port;
+    j->plan.run_id = round->run;
+    memcpy(j->plan.job, round->job, sizeof j->plan.job);
+    j->plan.store = round->store;
+    j->plan.token = round->token;
+    return LS_OK;
+}
+
 /* Nothing of the attempt before counts any more, and nobody of it gets in: name, secret and store are new. */
 static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     for (int i = 0; i < j->options->nproc; i++) {
@@ -49,13 +80,9 @@ static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     j->next_phase_us = j->deadline_us;
     j->culprit.rank = -1;
     j->plan.group = 0;
-    snprintf(j->plan.job, sizeof j->plan.job, "%d.%.0f", (int)getpid(), ls_now_us());
-    ls_status status = ddp_store_pass_make(pass, j->plan.job, j->options->nproc);
-    if (status == LS_OK) status = ddp_store_serve_job(&j->server, "unix", 0, pass);
+    ls_status status = j->agents ? meet_hosts(j) : serve_alone(j, pass);
     if (status == LS_OK) status = ddp_logs_begin(&j->logs, j->plan.restarts, j->options->nproc);
     if (status != LS_OK) return status;
-    j->plan.store = ddp_store_server_host(j->server);
-    j->plan.token = pass->token;
     j->plan.said_fd = ls_said_create();
     return LS_OK;
 }
@@ -65,8 +92,17 @@ static void end_attempt(ddp_job *j) {
         if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
     if (j->plan.said_fd >= 0) close(j->plan.said_fd);
     j->plan.said_fd = -1;
+    if (j->agents) ddp_agents_stop(j->agents);
     ddp_store_server_stop(j->server, 0);
     j->server = NULL;
+}
+
+static void tell_no_start(ddp_job *j, ls_status status) {
+    char host[DDP_HOST_TEXT_CAPACITY];
+    ddp_ending ending = {.node = j->options->node_rank, .rank = -1, .status = (int32_t)status};
+    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; it has said why",
+             ddp_agents_host(j->agents, ending.node, host));
+    ddp_agents_tell(j->agents, &ending);
 }
 
 static ls_status start_ranks(ddp_job *j) {
@@ -74,6 +110,7 @@ static ls_status start_ranks(ddp_job *j) {
     for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = ddp_start_rank(j, i);
     if (status == LS_OK) status = ddp_output_start(j->output);
     if (status != LS_OK) ddp_end_ranks(j, SIGKILL);
+    if (status != LS_OK && j->agents) tell_no_start(j, status);
     return status;
 }
 
@@ -82,7 +119,7 @@ static ls_status run_attempt(ddp_job *j) {
     ddp_store_pass pass;
     j->plan.said_fd = -1;
     ls_status status = begin_attempt(j, &pass);
-    if (status == LS_OK) status = ddp_output_create(&j->output, j->options, &j->logs);
+    if (status == LS_OK) status = ddp_output_create(&j->output, &j->plan, &j->logs);
     if (status == LS_OK) {
         status = start_ranks(j);
         ddp_watch_ranks(j);
@@ -161,9 +198,11 @@ static ls_status check_job(ddp_job *j) {
     const ddp_launch_options *o = j->options;
     if (o->nproc < 1 || o->nproc > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_USAGE, "cannot start %d ranks: a job has 1 to %d", o->nproc, LS_COMM_MAX_RANKS);
-    ls_status status = ls_launcher_refuse_copies(
-        "start ranks of its own", "let that launcher start the ranks themselves, without ddprun and --spawn");
-    if (status == LS_OK) status = ddp_find_program(j->plan.program, o->program);
+    ls_status status = LS_OK;
+    if (!j->agents) /* else copies are the agents, each with a number of its own */
+        status = ls_launcher_refuse_copies("start ranks of its own",
+                                           "let that launcher start the ranks themselves, without ddprun and --spawn");
+    if (status == LS_OK && !o->entry) status = ddp_find_program(j->plan.program, o->program);
     int descriptors = FILES_ONCE + FILES_PER_RANK * o->nproc + ddp_output_descriptors(o);
     return status == LS_OK ? ddp_check_open_files(descriptors, "the launcher") : status;
 }
@@ -175,14 +214,21 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     snprintf(run_id, sizeof run_id, "%d.%.0f", (int)getpid(), ls_now_us());
     j.plan.run_id = options->run_id ? options->run_id : run_id;
     if (options->timeout_s > 0) j.deadline_us = ls_now_us() + options->timeout_s * 1e6;
-    ls_status status = check_job(&j);
+    ls_status status = options->nnodes > 1 ? ddp_agents_join(&j.agents, options) : LS_OK;
+    if (status != LS_OK) return status;
+    status = check_job(&j);
     if (status == LS_OK) status = ddp_logs_create(&j.logs, options->log_dir, j.plan.run_id);
-    if (status == LS_OK) status = ddp_reserve_port(&port_fd, options->master_port, &j.plan.master_port);
-    if (status == LS_OK) {
+    if (status == LS_OK) status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
+    if (status == LS_OK && !options->entry) {
         j.plan.argv = argv = join_arguments(options);
-        status = argv ? run_with_signals_blocked(&j) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
     }
+    if (status == LS_OK)
+        status = run_with_signals_blocked(&j);
+    else if (j.agents)
+        (void)ddp_agents_meet(j.agents, status, &j.round, &j.server); /* nobody is to wait for this host */
     free(argv);
     if (port_fd >= 0) close(port_fd);
+    ddp_agents_leave(j.agents);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/seam/devices.h"
+#include "ddp_procs/launch/launch_agents.h"
 #include "ddp_procs/launch/store_address.h"
 
 /* As it is written. */
@@ -54,12 +55,23 @@ static ls_status find_nproc(const char *text, int *count) {
 
 /* --- one machine ------------------------------------------------------------------------------------------------------ */
 
-static ls_status check_nodes(const struct settings *s) {
-    if (strcmp(s->nnodes, "1") != 0 && strcmp(s->nnodes, "1:1") != 0)
-        return ls_fail(LS_ERR_USAGE, "--nnodes %s: ddprun starts ranks on this machine only, so it takes 1 or 1:1",
+/* "M", or "M:M" as torchrun has it. */
+static ls_status read_nodes(ddp_launch_options *launch, const struct settings *s) {
+    int least = 0, most = 0, used = 0, read = sscanf(s->nnodes, "%4d%n:%4d%n", &least, &used, &most, &used);
+    if (read == 1) most = least;
+    if (read < 1 || s->nnodes[used] != '\0' || least < 1 || most > LS_COMM_MAX_RANKS)
+        return ls_fail(LS_ERR_USAGE, "--nnodes %s: it is a number of machines, 1 to %d", s->nnodes, LS_COMM_MAX_RANKS);
+    if (least != most)
+        return ls_fail(LS_ERR_USAGE,
+                       "--nnodes %s: ddprun takes one number, and --elastic MIN:MAX for ranks of machines that may die",
                        s->nnodes);
-    if (s->node_rank == 0) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--node-rank %d: there is one machine, whose number is 0", s->node_rank);
+    launch->nnodes = most;
+    launch->node_rank = s->node_rank;
+    if (s->node_rank < most) return LS_OK;
+    if (most == 1)
+        return ls_fail(LS_ERR_USAGE, "--node-rank %d: there is one machine, whose number is 0", s->node_rank);
+    return ls_fail(LS_ERR_USAGE, "--node-rank %d: there are %d machines, whose numbers are 0 to %d", s->node_rank, most,
+                   most - 1);
 }
 
 /* A socket can be bound to an address of this machine, and to no other. */
@@ -77,11 +89,15 @@ static bool has_own_address(const char *host) {
     return own;
 }
 
-static ls_status check_host(const char *option, const char *host) {
-    char name[256] = "";
+static ls_status check_host(const char *option, const char *host, bool several) {
+    char name[256] = "", own[256];
     if (!host || ddp_address_is_loopback(host)) return LS_OK;
     bool named = gethostname(name, sizeof name - 1) == 0 && strcmp(name, host) == 0;
     if (named || has_own_address(host)) return LS_OK;
+    if (several)
+        return ls_fail(LS_ERR_USAGE,
+                       "--%s: %s is not an address of this machine, which is host 0 (--node-rank): this one has %s",
+                       option, host, ddp_address_list(own, sizeof own));
     return ls_fail(LS_ERR_USAGE,
                    "--%s: %s is not this machine, and ddprun starts ranks on this machine only: leave it out, or say "
                    "localhost",
@@ -107,7 +123,7 @@ static ls_status split_endpoint(const char *text, char *host, size_t capacity, i
 }
 
 /* torchrun's static back-end takes the endpoint for MASTER_ADDR and MASTER_PORT. The others have a store there, which the
- * ranks of one machine do not need. */
+ * ranks of one machine do not need; the launchers of several meet there, in either case. */
 static ls_status read_rendezvous(ddp_command *command, const struct settings *s) {
     ddp_launch_options *launch = &command->launch;
     int port = 0;
@@ -122,12 +138,39 @@ static ls_status read_rendezvous(ddp_command *command, const struct settings *s)
         return LS_OK;
     }
     if (!s->rdzv_endpoint) return LS_OK;
+    bool several = launch->nnodes > 1;
     ls_status status = split_endpoint(s->rdzv_endpoint, command->host, sizeof command->host, &port);
-    if (status == LS_OK) status = check_host("rdzv-endpoint", command->host);
-    if (status != LS_OK || !is_static) return status;
+    if (status == LS_OK && launch->node_rank == 0) status = check_host("rdzv-endpoint", command->host, several);
+    if (status != LS_OK || !(is_static || several)) return status;
     launch->master_addr = command->host;
     if (port > 0) launch->master_port = port;
     return LS_OK;
+}
+
+/* "timeout=900,is_host=1": the time in which hosts have to come. */
+static ls_status read_conf(ddp_launch_options *launch, const char *conf) {
+    static const char *const names[] = {"timeout=", "join_timeout="};
+    for (const char *at = conf; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            if (strncmp(at, names[i], strlen(names[i])) != 0) continue;
+            launch->join_timeout_s = strtod(at + strlen(names[i]), NULL);
+            if (launch->join_timeout_s > 0) continue;
+            return ls_fail(LS_ERR_USAGE, "--rdzv-conf %s: a timeout is a number of seconds above 0", conf);
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status check_several(ddp_command *command, const struct settings *s) {
+    ddp_launch_options *launch = &command->launch;
+    if (s->standalone)
+        return ls_fail(LS_ERR_USAGE, "--standalone is one machine, and --nnodes %d are several", launch->nnodes);
+    if (!launch->master_addr)
+        return ls_fail(LS_ERR_USAGE,
+                       "--nnodes %d needs --master-addr, host 0's address, the same on all hosts: where they meet",
+                       launch->nnodes);
+    if (launch->master_port == 0) launch->master_port = DDP_AGENTS_PORT;
+    return read_conf(launch, s->rdzv_conf);
 }
 
 /* --- output ----------------------------------------------------------------------------------------------------------- */
@@ -196,12 +239,14 @@ static ls_status find_program(ddp_command *command, const struct settings *s, ch
 
 static ls_status interpret(ddp_command *command, const struct settings *s, char **operands, int count) {
     ddp_launch_options *launch = &command->launch;
-    ls_status status = check_nodes(s);
-    if (status == LS_OK) status = check_host("master-addr", launch->master_addr);
-    if (status == LS_OK) status = check_host("local-addr", s->local_addr);
+    ls_status status = read_nodes(launch, s);
+    bool several = launch->nnodes > 1;
+    if (status == LS_OK && launch->node_rank == 0) status = check_host("master-addr", launch->master_addr, several);
+    if (status == LS_OK) status = check_host("local-addr", s->local_addr, false);
     if (status == LS_OK) status = read_rendezvous(command, s);
+    if (status == LS_OK && several) status = check_several(command, s);
     if (status == LS_OK) status = find_nproc(s->nproc, &launch->nproc);
-    if (status == LS_OK) status = ddp_limits_parse(&launch->limits, launch->elastic, launch->nproc);
+    if (status == LS_OK) status = ddp_limits_parse(&launch->limits, launch->elastic, several ? 0 : launch->nproc);
     if (status == LS_OK) status = read_output(launch, s);
     return status == LS_OK ? find_program(command, s, operands, count) : status;
 }
@@ -254,21 +299,26 @@ static size_t output_rows(ddp_command *c, struct settings *s, ls_option *rows) {
 static size_t meeting_rows(ddp_command *c, struct settings *s, ls_option *rows) {
     static const char *const start_methods[] = {"spawn", "fork", "forkserver", NULL};
     const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "torchrun's options for where ranks meet, as far as one machine needs them"},
-        {.kind = LS_OPTION_FLAG, .name = "standalone", .to.flag = &s->standalone, .help = "one machine, as always; --rdzv options do not count"},
-        {.kind = LS_OPTION_STRING, .name = "nnodes", .to.text = &s->nnodes, .argument = "N", .help = "machines: 1 or 1:1"},
-        {.kind = LS_OPTION_INT, .name = "node-rank", .to.number = &s->node_rank, .argument = "0", .help = "number of this machine: 0"},
+        {.kind = LS_OPTION_HEADING, .help = "Several machines, and where ranks meet: torchrun's options"},
+        {.kind = LS_OPTION_FLAG, .name = "standalone", .to.flag = &s->standalone, .help = "one machine; --rdzv options do not count"},
+        {.kind = LS_OPTION_STRING, .name = "nnodes", .to.text = &s->nnodes, .argument = "M",
+         .help = "machines: with more than one, ddprun is to be started on each of them (docs/hosts.md)"},
+        {.kind = LS_OPTION_INT, .name = "node-rank", .to.number = &s->node_rank, .argument = "R", .limits = LS_AT_LEAST(0),
+         .help = "number of this machine, from 0"},
         {.kind = LS_OPTION_STRING, .name = "master-addr", .to.text = &c->launch.master_addr, .argument = "HOST", .empty = "127.0.0.1",
-         .help = "MASTER_ADDR, this machine"},
+         .help = "MASTER_ADDR, machine 0: where the others find it"},
         {.kind = LS_OPTION_INT, .name = "master-port", .to.number = &c->launch.master_port, .argument = "PORT", .limits = LS_BETWEEN(0, UINT16_MAX),
-         .empty = "one that is free", .help = "MASTER_PORT, for programs that meet there by themselves; ddp_train meets at a socket without a port"},
+         .empty = "one that is free",
+         .help = "MASTER_PORT, for programs that meet there by themselves; ddp_train meets at a socket without a port; of several "
+                 "machines, where ddprun of machine 0 listens (29500)"},
         {.kind = LS_OPTION_STRING, .name = "local-addr", .to.text = &s->local_addr, .argument = "HOST", .help = "this machine; no effect"},
         {.kind = LS_OPTION_STRING, .name = "rdzv-backend", .to.text = &s->rdzv_backend, .argument = "NAME", .help = "static or c10d"},
         {.kind = LS_OPTION_STRING, .name = "rdzv-endpoint", .to.text = &s->rdzv_endpoint, .argument = "HOST[:PORT]",
-         .help = "this machine; with static it gives MASTER_ADDR and MASTER_PORT"},
+         .help = "machine 0; with static, or several machines, it gives --master-addr and --master-port"},
         {.kind = LS_OPTION_STRING, .name = "rdzv-id", .to.text = &c->launch.run_id, .argument = "NAME", .empty = "a name of its own",
          .help = "name of the run: TORCHELASTIC_RUN_ID, and the beginning of its folder in --log-dir"},
-        {.kind = LS_OPTION_STRING, .name = "rdzv-conf", .to.text = &s->rdzv_conf, .argument = "KEY=VALUE,...", .help = "no effect: nobody is waited for"},
+        {.kind = LS_OPTION_STRING, .name = "rdzv-conf", .to.text = &s->rdzv_conf, .argument = "KEY=VALUE,...",
+         .help = "timeout=SECONDS: how long several machines wait for each other (300); the rest has no effect"},
         {.kind = LS_OPTION_STRING, .name = "role", .to.text = &c->launch.role, .argument = "NAME", .help = "ROLE_NAME"},
         {.kind = LS_OPTION_DOUBLE, .name = "monitor-interval", .to.real = &s->monitor_interval_s, .argument = "SECONDS", .limits = LS_ABOVE(0),
          .help = "no effect: the kernel tells of a rank's end when it comes"},
@@ -283,14 +333,17 @@ static size_t meeting_rows(ddp_command *c, struct settings *s, ls_option *rows) 
 ls_status ddp_command_parse(ddp_command *command, int argc, char **argv) {
     struct settings s = {.nproc = "1", .nnodes = "1", .rdzv_backend = "static", .monitor_interval_s = 0.1};
     ls_option rows[3 * TABLE_ROWS];
-    *command = (ddp_command){.launch = {.grace_s = DDP_LAUNCH_GRACE_S, .role = "default"}};
+    *command = (ddp_command){.launch = {.grace_s = DDP_LAUNCH_GRACE_S,
+                                        .role = "default",
+                                        .join_timeout_s = DDP_JOIN_TIMEOUT_S,
+                                        .lost_s = DDP_LOST_S}};
     size_t count = rank_rows(command, &s, rows);
     count += output_rows(command, &s, rows + count);
     count += meeting_rows(command, &s, rows + count);
     const ls_command table = {
-        .purpose =
-            "Runs PROGRAM as N ranks on this machine; ends all of them when one fails. Each default may come from the\n"
-            "environment: PET_NPROC_PER_NODE=4.",
+        .purpose = "Runs PROGRAM as N ranks on this machine, or on M machines together with the ddprun of each; ends "
+                   "all of them when one\n"
+                   "fails. Each default may come from the environment: PET_NPROC_PER_NODE=4.",
         .options = rows,
         .count = count,
         .operands = "PROGRAM [ARGUMENT...]",

@@ -16,8 +16,10 @@
 typedef enum source {
     RANK_NUMBER,
     RANK_COUNT,
-    ZERO,
-    ONE,
+    LOCAL_NUMBER,
+    LOCAL_COUNT,
+    HOST_NUMBER,
+    HOST_COUNT,
     ROLE,
     MASTER_ADDR,
     MASTER_PORT,
@@ -48,11 +50,11 @@ typedef struct variable {
 /* clang-format off */
 static const variable variables[] = {
     {"RANK", RANK_NUMBER, "this process, among all", NULL},
-    {"WORLD_SIZE", RANK_COUNT, "processes of the job (--nproc-per-node)", NULL},
-    {"LOCAL_RANK", RANK_NUMBER, "this process, among those of this machine: its device", NULL},
-    {"LOCAL_WORLD_SIZE", RANK_COUNT, "processes on this machine", NULL},
-    {"GROUP_RANK", ZERO, "this machine, among all (--node-rank)", NULL},
-    {"GROUP_WORLD_SIZE", ONE, "machines (--nnodes)", NULL},
+    {"WORLD_SIZE", RANK_COUNT, "processes of the job (--nproc-per-node of all machines)", NULL},
+    {"LOCAL_RANK", LOCAL_NUMBER, "this process, among those of this machine: its device", NULL},
+    {"LOCAL_WORLD_SIZE", LOCAL_COUNT, "processes on this machine (--nproc-per-node)", NULL},
+    {"GROUP_RANK", HOST_NUMBER, "this machine, among all (--node-rank)", NULL},
+    {"GROUP_WORLD_SIZE", HOST_COUNT, "machines (--nnodes)", NULL},
     {"ROLE_RANK", RANK_NUMBER, "this process, among those of its role", NULL},
     {"ROLE_WORLD_SIZE", RANK_COUNT, "processes of its role: all", NULL},
     {"ROLE_NAME", ROLE, "name of the role (--role)", NULL},
@@ -90,10 +92,12 @@ static bool find_value(char value[VALUE_CAPACITY], const variable *v, const ddp_
     const char *text = NULL;
     unsigned long long number = 0;
     switch (v->source) {
-    case RANK_NUMBER: number = (unsigned long long)rank; break;
-    case RANK_COUNT: number = (unsigned long long)o->nproc; break;
-    case ZERO: break;
-    case ONE: number = 1; break;
+    case RANK_NUMBER: number = (unsigned long long)(plan->first_rank + rank); break;
+    case RANK_COUNT: number = (unsigned long long)plan->world_size; break;
+    case LOCAL_NUMBER: number = (unsigned long long)rank; break;
+    case LOCAL_COUNT: number = (unsigned long long)o->nproc; break;
+    case HOST_NUMBER: number = (unsigned long long)o->node_rank; break;
+    case HOST_COUNT: number = (unsigned long long)(o->nnodes > 1 ? o->nnodes : 1); break;
     case ROLE: text = o->role ? o->role : "default"; break;
     case MASTER_ADDR: text = o->master_addr ? o->master_addr : "127.0.0.1"; break;
     case MASTER_PORT: number = (unsigned long long)plan->master_port; break;
@@ -166,8 +170,13 @@ char **ddp_environment_make(const ddp_spawn_plan *plan, int rank, const ddp_rank
 static void show_value(ls_table *table, const variable *v, const ddp_spawn_plan *plan) {
     char first[VALUE_CAPACITY], last[VALUE_CAPACITY];
     const ddp_launch_options *o = plan->options;
-    bool chosen = (v->source == MASTER_PORT && o->master_port > 0) || (v->source == RUN_ID && o->run_id);
-    if (v->shown && !chosen) {
+    bool several = o->nnodes > 1,
+         chosen = (v->source == MASTER_PORT && o->master_port > 0 && !several) || (v->source == RUN_ID && o->run_id);
+    if (several && (v->source == RANK_NUMBER || v->source == RANK_COUNT)) {
+        ls_table_cell(table, "known when all hosts are");
+    } else if (several && v->source == STORE) {
+        ls_table_cell(table, "tcp:HOST:PORT");
+    } else if (v->shown && !chosen) {
         ls_table_cell(table, "%s", v->shown);
     } else if (!find_value(first, v, plan, 0, NULL)) {
         ls_table_cell(table, "not set");
@@ -179,8 +188,11 @@ static void show_value(ls_table *table, const variable *v, const ddp_spawn_plan 
 
 ls_status ddp_environment_print(const ddp_launch_options *options) {
     static const ls_column columns[] = {{"variable", LS_LEFT}, {"value", LS_LEFT}, {"meaning (origin)", LS_LEFT}};
-    const ddp_spawn_plan plan = {
-        .options = options, .run_id = options->run_id, .master_port = options->master_port, .said_fd = -1};
+    const ddp_spawn_plan plan = {.options = options,
+                                 .world_size = options->nproc,
+                                 .run_id = options->run_id,
+                                 .master_port = options->master_port,
+                                 .said_fd = -1};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof columns[0]);
     if (status != LS_OK) return status;

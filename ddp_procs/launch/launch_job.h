@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "common/comm/comm.h"
+#include "ddp_procs/launch/launch_agents.h"
 #include "ddp_procs/launch/launch_logs.h"
 #include "ddp_procs/launch/launch_options.h"
 #include "ddp_procs/launch/launch_plan.h"
@@ -29,7 +30,7 @@ typedef enum ddp_phase {
 } ddp_phase;
 
 typedef struct ddp_rank_end {
-    int rank; /* -1: none */
+    int rank; /* of this host, from 0; -1: none */
     pid_t pid;
     int wait_status;
     struct timespec at; /* CLOCK_REALTIME, when the launcher saw it */
@@ -54,8 +55,9 @@ typedef struct ddp_job {
     double deadline_us; /* of the job; INFINITY: none */
     int stop_signal;    /* the user's; 0: none */
     bool timed_out;
+    ddp_agents *agents; /* of all hosts; NULL: there is one host */
     /* of the present attempt */
-    ddp_store_server *server;
+    ddp_store_server *server; /* the ranks'; NULL: host 0 has it */
     ddp_rank_process ranks[LS_COMM_MAX_RANKS];
     int running; /* ranks */
     bool strays; /* there are others of the ranks' group, whose parents have ended */
@@ -64,8 +66,14 @@ typedef struct ddp_job {
     ddp_rank_end culprit;
     ddp_rank_end failures[LS_COMM_MAX_RANKS]; /* by themselves, first to last */
     int failure_count;
-    bool too_few; /* ranks of an elastic job were left */
+    bool too_few;      /* ranks of an elastic job were left */
+    ddp_round round;   /* of several hosts */
+    bool has_ending;   /* somewhere the attempt has failed; of several hosts */
+    ddp_ending ending; /* how it did */
     struct ddp_output *output;
 } ddp_job;
+
+/* The number in the job of this host's rank i. */
+static inline int ddp_number_of(const ddp_job *job, int i) { return job->plan.first_rank + i; }
 
 #endif

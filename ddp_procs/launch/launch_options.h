@@ -13,16 +13,25 @@ enum { DDP_STDOUT = 1, DDP_STDERR = 2 };
 typedef struct ddp_launch_options {
     int nproc;           /* ranks, 1 to LS_COMM_MAX_RANKS */
     const char *program; /* a path, or a name looked for in PATH; NULL: this program again */
-    char *const *argv;   /* its arguments from argv[0] on, ended by NULL */
+    char *const *argv;   /* its arguments from argv[0] on, ended by NULL; NULL: there is no program, but */
+    /* what each rank calls in a fork of this process, as if it had been started anew: files that exec would close are closed.
+     * Returns its exit status */
+    int (*entry)(void *context);
+    void *context;
     /* appended to argv, in front of a closing "--", or NULL: "--spawn=0" keeps a program that starts itself from doing it
      * again */
     const char *last_argument;
     const char *master_addr; /* MASTER_ADDR of the ranks, this machine; NULL: 127.0.0.1 */
     int master_port;         /* MASTER_PORT of the ranks; 0: one that is free */
-    const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
-    const char *role;        /* ROLE_NAME; NULL: "default" */
-    double grace_s;          /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
-    double timeout_s;        /* the whole job's deadline, restarts included; 0: none */
+    /* a job on several hosts, each with a launcher (launch_agents.h); 0 and 1: on this one. master_addr is then host 0, and
+     * master_port, not 0, that of the launchers' store */
+    int nnodes, node_rank;
+    double join_timeout_s; /* how long the launchers wait for one another */
+    double lost_s;         /* how long one may be silent */
+    const char *run_id;    /* TORCHELASTIC_RUN_ID; NULL: the job's name, which no other job has */
+    const char *role;      /* ROLE_NAME; NULL: "default" */
+    double grace_s;        /* from SIGTERM to SIGKILL for ranks that are to end, >= 0 */
+    double timeout_s;      /* the whole job's deadline, restarts included; 0: none */
     /* how often, in the whole job, the group is started again after a failure; of an elastic job, a rank */
     int max_restarts;
     const char *elastic; /* MIN:MAX, which ranks are told, and what it says; NULL: a job fails with its first rank */

@@ -39,6 +39,7 @@ typedef struct stream {
 struct ddp_output {
     const ddp_launch_options *options;
     const ddp_logs *logs;
+    int first_rank;
     pthread_t thread;
     bool started;
     int wake_fd;                              /* readable: the ranks have ended */
@@ -62,7 +63,8 @@ static bool any_redirected(const ddp_launch_options *o) {
 
 int ddp_output_descriptors(const ddp_launch_options *o) { return 2 * streams_shown(o) + 4; }
 
-ls_status ddp_output_create(ddp_output **out, const ddp_launch_options *options, const ddp_logs *logs) {
+ls_status ddp_output_create(ddp_output **out, const ddp_spawn_plan *plan, const ddp_logs *logs) {
+    const ddp_launch_options *options = plan->options;
     int shown = streams_shown(options);
     *out = NULL;
     if (shown == 0 && !any_redirected(options)) return LS_OK;
@@ -70,6 +72,7 @@ ls_status ddp_output_create(ddp_output **out, const ddp_launch_options *options,
     if (!output) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' output");
     output->options = options;
     output->logs = logs;
+    output->first_rank = plan->first_rank;
     output->give_up_us = INFINITY;
     output->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (output->wake_fd < 0) {
@@ -97,7 +100,7 @@ static ls_status open_pipe(ddp_output *output, int rank, int which, int *writer)
     s->line = malloc(LINE_CAPACITY);
     output->count++;
     if (!s->line) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the output of rank %d", rank);
-    s->nbytes = s->prefix_nbytes = (size_t)snprintf(s->line, LINE_CAPACITY, "[rank %d] ", rank);
+    s->nbytes = s->prefix_nbytes = (size_t)snprintf(s->line, LINE_CAPACITY, "[rank %d] ", output->first_rank + rank);
     s->console = which == DDP_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
     ls_status status = open_file(output, rank, which, s->path, &s->file);
     if (status != LS_OK) return status;

@@ -13,7 +13,7 @@ typedef struct ddp_output ddp_output;
 int ddp_output_descriptors(const ddp_launch_options *options);
 
 /* For one start of the ranks. *out is NULL if nothing is to be done, which all functions take. */
-ls_status ddp_output_create(ddp_output **out, const ddp_launch_options *options, const ddp_logs *logs);
+ls_status ddp_output_create(ddp_output **out, const ddp_spawn_plan *plan, const ddp_logs *logs);
 
 /* Fills in a rank's stdout and stderr; -1: the launcher's. They close on exec; the caller closes them. */
 ls_status ddp_output_open(ddp_output *output, int rank, ddp_rank_files *files);

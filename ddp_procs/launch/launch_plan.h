@@ -13,10 +13,11 @@
 /* What all ranks of a start have in common. */
 typedef struct ddp_spawn_plan {
     const ddp_launch_options *options;
+    int first_rank, world_size; /* this host's first rank; ranks of the job */
     char program[PATH_MAX];
     char *const *argv;
     int master_port;
-    const char *store, *token;   /* where the store is ("unix:NAME"), and the job's secret */
+    const char *store, *token;   /* where the store is (LS_STORE), and the job's secret */
     int said_fd;                 /* said.h; -1: none */
     const sigset_t *signal_mask; /* the ranks' */
     const char *run_id;          /* TORCHELASTIC_RUN_ID */

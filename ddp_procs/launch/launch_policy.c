@@ -12,13 +12,14 @@
 
 #include <sys/wait.h>
 
-static bool is_peer_failure(int wait_status) {
-    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
+bool ddp_has_lost_peer(const ddp_rank_end *end) {
+    return WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == DDP_PEER_STATUS;
 }
 
 /* Before they have met, ranks of an elastic job need each other as those of any job do. */
 static bool is_elastic(const ddp_job *job) {
-    return job->options->limits.least > 0 && ddp_store_server_has_met(job->server);
+    if (job->options->limits.least == 0) return false;
+    return job->agents ? ddp_agents_have_met(job->agents) : ddp_store_server_has_met(job->server);
 }
 
 /* Whether an elastic job has come to its end. */
@@ -28,10 +29,10 @@ static bool is_done(const ddp_job *job) {
     return done && is_elastic(job);
 }
 
-/* Somebody must be there who has the training's state. */
+/* Somebody must be there who has the training's state: of several hosts, on one of them. */
 static bool starts_again(const ddp_job *job, const ddp_rank_end *end) {
-    return is_elastic(job) && job->phase == DDP_RUNNING && job->running > 0 && WIFSIGNALED(end->wait_status) &&
-           job->plan.restarts < job->options->max_restarts;
+    return is_elastic(job) && job->phase == DDP_RUNNING && (job->running > 0 || job->agents) &&
+           WIFSIGNALED(end->wait_status) && job->plan.restarts < job->options->max_restarts;
 }
 
 static bool is_same_time(const struct timespec *a, const struct timespec *b) {
@@ -43,7 +44,7 @@ static void list_failure(ddp_job *job, const ddp_rank_end *end) {
     if (job->failure_count == LS_COMM_MAX_RANKS) return;
     int at = job->failure_count++;
     for (; at > 0 && is_same_time(&job->failures[at - 1].at, &end->at); at--) {
-        if (is_peer_failure(end->wait_status) || !is_peer_failure(job->failures[at - 1].wait_status)) break;
+        if (ddp_has_lost_peer(end) || !ddp_has_lost_peer(&job->failures[at - 1])) break;
         job->failures[at] = job->failures[at - 1];
     }
     job->failures[at] = *end;
@@ -59,10 +60,10 @@ ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
     if (job->phase >= DDP_ENDING || is_done(job)) return DDP_GO_ON;
     if (starts_again(job, end)) return DDP_START_AGAIN;
     list_failure(job, end);
-    if (job->culprit.rank < 0 || (is_peer_failure(job->culprit.wait_status) && !is_peer_failure(end->wait_status)))
-        job->culprit = *end;
+    if (job->culprit.rank < 0 || (ddp_has_lost_peer(&job->culprit) && !ddp_has_lost_peer(end))) job->culprit = *end;
     if (!is_elastic(job)) return DDP_END_SOON;
-    job->too_few = job->running < job->options->limits.least;
+    job->too_few =
+        !job->agents && job->running < job->options->limits.least; /* else the ranks find out, at their meeting */
     return job->too_few ? DDP_END_SOON : DDP_GO_ON;
 }
 
@@ -70,8 +71,9 @@ ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end) {
 
 /* A rank that has ended with 0 and was never in the store, though it may be missed there; NULL: there is none. */
 static const ddp_rank_end *find_absent(const ddp_job *job) {
-    for (int i = 0; i < job->options->nproc; i++)
-        if (job->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(job->server, i)) return &job->ranks[i].done;
+    for (int i = 0; job->server && i < job->options->nproc; i++)
+        if (job->ranks[i].done.rank >= 0 && !ddp_store_server_has_joined(job->server, ddp_number_of(job, i)))
+            return &job->ranks[i].done;
     return NULL;
 }
 
@@ -80,7 +82,7 @@ bool ddp_may_be_missed(const ddp_job *job) { return job->phase == DDP_RUNNING &&
 /* Ranks that have joined wait for all others. */
 static bool is_missed(const ddp_job *job) {
     for (int i = 0; i < job->options->nproc; i++)
-        if (job->ranks[i].pid > 0 && ddp_store_server_has_joined(job->server, i)) return true;
+        if (job->ranks[i].pid > 0 && ddp_store_server_has_joined(job->server, ddp_number_of(job, i))) return true;
     return false;
 }
 
@@ -92,10 +94,15 @@ ddp_verdict ddp_judge_absent(ddp_job *job) {
 
 /* --- restarts --------------------------------------------------------------------------------------------------------- */
 
-bool ddp_restarts(const ddp_job *job) {
+bool ddp_may_restart(const ddp_job *job) {
     int wait_status = job->culprit.wait_status;
     bool failed = job->culprit.rank >= 0 && !job->stop_signal && !job->timed_out;
     bool hopeless =
         WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == DDP_USAGE_STATUS);
-    return failed && !hopeless && job->plan.restarts < job->options->max_restarts;
+    return failed && !hopeless;
+}
+
+bool ddp_restarts(const ddp_job *job) {
+    bool may = job->agents ? job->has_ending && job->ending.may_restart : ddp_may_restart(job);
+    return may && job->plan.restarts < job->options->max_restarts;
 }

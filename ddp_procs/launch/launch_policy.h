@@ -11,6 +11,9 @@ typedef enum ddp_verdict {
     DDP_START_AGAIN, /* the other ranks go on, and this one is to be started again */
 } ddp_verdict;
 
+/* It has exited with status 3. */
+bool ddp_has_lost_peer(const ddp_rank_end *end);
+
 /* A rank has ended, in whatever phase. Notes who is to blame. */
 ddp_verdict ddp_judge_end(ddp_job *job, const ddp_rank_end *end);
 
@@ -20,8 +23,11 @@ bool ddp_may_be_missed(const ddp_job *job);
 /* Whether they do wait. */
 ddp_verdict ddp_judge_absent(ddp_job *job);
 
-/* All ranks have ended: whether the job is to start them again. Not after a success, a signal of the user, the job's
- * deadline, wrong usage (the same command is wrong again), or when no restart is left. */
+/* Whether starting all ranks again may help. Not after a success, a signal of the user, the job's deadline, or wrong usage
+ * (the same command is wrong again). */
+bool ddp_may_restart(const ddp_job *job);
+
+/* All ranks have ended, on all hosts: whether the job is to start them again, since that may help and a restart is left. */
 bool ddp_restarts(const ddp_job *job);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/comm/comm.h"
+#include "ddp_procs/launch/launch_policy.h"
 
 enum { ROWS_MAX = 8, ROW_BEGIN = 50, ROW_END = 70, TEXT_CAPACITY = 1400 };
 
@@ -32,7 +33,12 @@ static void describe_end(const ddp_job *j, const ddp_rank_end *end, bool in_word
 
 /* --- all ranks that failed -------------------------------------------------------------------------------------------- */
 
-static bool is_culprit(const ddp_job *j, int index) { return j->failures[index].rank == j->culprit.rank; }
+/* Whether another host's rank is the culprit, or another host itself. */
+static bool is_elsewhere(const ddp_job *j) { return j->has_ending && j->ending.node != j->options->node_rank; }
+
+static bool is_culprit(const ddp_job *j, int index) {
+    return !is_elsewhere(j) && j->failures[index].rank == j->culprit.rank;
+}
 
 /* Begin and end of a text that is too long for a row: what failed, and at the end mostly why. */
 static void shorten(char text[TEXT_CAPACITY]) {
@@ -44,9 +50,7 @@ static void shorten(char text[TEXT_CAPACITY]) {
 
 /* Whoever lost a peer has said so itself, or others have: one line tells of all of them. */
 static bool is_follower(const ddp_job *j, int index) {
-    int wait_status = j->failures[index].wait_status;
-    bool lost_peer = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == DDP_PEER_STATUS;
-    return lost_peer && index > 0 && !is_culprit(j, index);
+    return ddp_has_lost_peer(&j->failures[index]) && (index > 0 || is_elsewhere(j)) && !is_culprit(j, index);
 }
 
 enum { TIME_CAPACITY = 48 };
@@ -66,8 +70,9 @@ static void show_failure(const ddp_job *j, int index) {
     if (!is_culprit(j, index)) describe_end(j, end, false, text);
     shorten(text);
     bool said = index == 0 && is_culprit(j, index);
-    ls_note("rank %d (pid %d) failed %sat %s%s%s", end->rank, (int)end->pid, index == 0 ? "first, " : "",
-            time_text(at, &end->at), said ? "" : ": ", said ? "" : text);
+    ls_note("rank %d (pid %d) failed %sat %s%s%s", ddp_number_of(j, end->rank), (int)end->pid,
+            index == 0 && !is_elsewhere(j) ? "first, " : "", time_text(at, &end->at), said ? "" : ": ",
+            said ? "" : text);
 }
 
 static void show_followers(const ddp_job *j) {
@@ -76,13 +81,13 @@ static void show_followers(const ddp_job *j) {
     int count = 0;
     for (int i = 0; i < j->failure_count; i++) {
         if (!is_follower(j, i)) continue;
-        followers[j->failures[i].rank] = true;
+        followers[ddp_number_of(j, j->failures[i].rank)] = true;
         (void)time_text(at, &j->failures[i].at);
         count++;
     }
     if (count == 0) return;
     ls_note("%s failed after it, %sat %s: exit status %d, a peer failed",
-            ls_ranks_text(ranks, followers, j->options->nproc), count > 1 ? "the last " : "", at, DDP_PEER_STATUS);
+            ls_ranks_text(ranks, followers, j->plan.world_size), count > 1 ? "the last " : "", at, DDP_PEER_STATUS);
 }
 
 /* A screen at most. The culprit is the first that has lost no peer, so it is among those shown. */
@@ -101,55 +106,88 @@ static void show_failures(const ddp_job *j) {
     if (hidden > 0) ls_note("and %d more ranks failed after these", hidden);
     show_followers(j);
     ddp_logs_path(&j->logs, j->culprit.rank, "", path);
-    if (path[0]) ls_note("the log files of rank %d: %s", j->culprit.rank, path);
+    if (path[0] && j->culprit.rank >= 0)
+        ls_note("the log files of rank %d: %s", ddp_number_of(j, j->culprit.rank), path);
 }
 
 /* --- the line --------------------------------------------------------------------------------------------------------- */
 
-static ls_status report_culprit(const ddp_job *j) {
+static const char *name_culprit(const ddp_job *j, const ddp_rank_end *end, char text[TEXT_CAPACITY]) {
+    char host[DDP_HOST_TEXT_CAPACITY] = "";
+    if (j->agents) ddp_agents_host(j->agents, j->options->node_rank, host);
+    snprintf(text, TEXT_CAPACITY, "rank %d (pid %d)%s%s", ddp_number_of(j, end->rank), (int)end->pid,
+             host[0] ? " on " : "", host);
+    return text;
+}
+
+static ls_status describe_culprit(const ddp_job *j, char line[DDP_ENDING_CAPACITY]) {
     const ddp_rank_end *culprit = &j->culprit;
-    char text[TEXT_CAPACITY], after[64] = "";
+    char name[TEXT_CAPACITY], text[TEXT_CAPACITY], few[64] = "";
     bool exited = WIFEXITED(culprit->wait_status);
     int exit_status = exited ? WEXITSTATUS(culprit->wait_status) : -1;
-    if (exit_status == 0)
-        return ls_fail(LS_ERR_SYSTEM,
-                       "rank %d (pid %d) exited with status 0 without joining the others, which wait for it: all ranks "
-                       "must run a program that meets in this job",
-                       culprit->rank, (int)culprit->pid);
-    if (exit_status != DDP_USAGE_STATUS) show_failures(j);
-    ls_status status = exit_status == DDP_PEER_STATUS    ? LS_ERR_PEER
-                       : exit_status == DDP_USAGE_STATUS ? LS_ERR_USAGE
-                                                         : LS_ERR_SYSTEM;
-    int restarts = j->plan.restarts;
-    if (restarts > 0) snprintf(after, sizeof after, "after %d restart%s, ", restarts, restarts == 1 ? "" : "s");
-    char few[64] = "";
+    name_culprit(j, culprit, name);
+    if (exit_status == 0) {
+        snprintf(line, DDP_ENDING_CAPACITY,
+                 "%.100s exited with status 0 without joining the others, which wait for it: all ranks "
+                 "must run a program that meets in this job",
+                 name);
+        return LS_ERR_SYSTEM;
+    }
     if (j->too_few && !exited)
         snprintf(few, sizeof few, "; too few ranks were left for --elastic %.20s", j->options->elastic);
     describe_end(j, culprit, true, text);
-    return ls_fail(status, "%srank %d (pid %d) %s%s", after, culprit->rank, (int)culprit->pid, text, few);
+    snprintf(line, DDP_ENDING_CAPACITY, "%.100s %s%s", name, text, few);
+    return exit_status == DDP_PEER_STATUS    ? LS_ERR_PEER
+           : exit_status == DDP_USAGE_STATUS ? LS_ERR_USAGE
+                                             : LS_ERR_SYSTEM;
+}
+
+bool ddp_describe_ending(const ddp_job *j, ddp_ending *ending) {
+    char host[DDP_HOST_TEXT_CAPACITY], where[DDP_HOST_TEXT_CAPACITY + 8] = "";
+    *ending = (ddp_ending){.node = j->options->node_rank, .rank = -1, .status = LS_OK};
+    if (j->agents) snprintf(where, sizeof where, " on %s", ddp_agents_host(j->agents, ending->node, host));
+    if (j->culprit.rank >= 0) {
+        ending->rank = ddp_number_of(j, j->culprit.rank);
+        ending->status = describe_culprit(j, ending->text);
+        ending->may_restart = ddp_may_restart(j);
+    } else if (j->stop_signal) {
+        ending->status = LS_ERR_SYSTEM;
+        snprintf(ending->text, sizeof ending->text, "the job was ended by signal %d (%s)%s", j->stop_signal,
+                 strsignal(j->stop_signal), where);
+    } else if (j->timed_out) {
+        ending->status = LS_ERR_TIMEOUT;
+        snprintf(ending->text, sizeof ending->text,
+                 "the job was not done after %g s and has been ended%s; allow more with --timeout",
+                 j->options->timeout_s, where);
+    }
+    return ending->status != LS_OK;
 }
 
 ls_status ddp_report_job(const ddp_job *j) {
-    if (j->culprit.rank >= 0) return report_culprit(j);
-    if (j->stop_signal)
-        return ls_fail(LS_ERR_SYSTEM, "the job was ended by signal %d (%s)", j->stop_signal, strsignal(j->stop_signal));
-    if (j->timed_out)
-        return ls_fail(LS_ERR_TIMEOUT, "the job was not done after %g s and has been ended; allow more with --timeout",
-                       j->options->timeout_s);
-    return LS_OK;
+    ddp_ending ending = j->ending;
+    char after[64] = "";
+    if (j->agents ? !j->has_ending : !ddp_describe_ending(j, &ending)) return LS_OK;
+    int restarts = j->plan.restarts;
+    if (ending.rank < 0) return ls_fail((ls_status)ending.status, "%s", ending.text);
+    int wait_status = j->culprit.wait_status;
+    bool absent = !is_elsewhere(j) && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+    if (ending.status != LS_ERR_USAGE && !absent) show_failures(j);
+    if (restarts > 0 && !absent)
+        snprintf(after, sizeof after, "after %d restart%s, ", restarts, restarts == 1 ? "" : "s");
+    return ls_fail((ls_status)ending.status, "%s%s", after, ending.text);
 }
 
 void ddp_report_restart(const ddp_job *j) {
-    char text[TEXT_CAPACITY];
+    ddp_ending ending = j->ending;
     show_failures(j);
-    describe_end(j, &j->culprit, true, text);
-    ls_warn("rank %d (pid %d) %s; all ranks start again (restart %d of %d)", j->culprit.rank, (int)j->culprit.pid, text,
-            j->plan.restarts + 1, j->options->max_restarts);
+    if (!j->agents) (void)ddp_describe_ending(j, &ending);
+    ls_warn("%s; all ranks start again (restart %d of %d)", ending.text, j->plan.restarts + 1,
+            j->options->max_restarts);
 }
 
 void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {
     char text[TEXT_CAPACITY];
     describe_end(j, end, true, text);
-    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", end->rank, (int)end->pid, text,
-            j->plan.restarts, j->options->max_restarts);
+    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", ddp_number_of(j, end->rank), (int)end->pid,
+            text, j->plan.restarts, j->options->max_restarts);
 }

@@ -4,12 +4,17 @@
  *     ddprun: ranks 0-2 failed after it, the last at 14:03:22.431: exit status 3, a peer failed
  *     ddprun: error: rank 3 (pid 10) was ended by signal 9 (Killed)
  *
+ * On several hosts each launcher lists its own ranks, and all have the same last line, which names the host, too.
+ *
  * The last line names the cause (launch_policy.h). The error message of a rank is the first that it has reported; of a
  * program that reports none the last line of its stderr.log. */
 #ifndef DDP_LAUNCH_LAUNCH_REPORT_H
 #define DDP_LAUNCH_LAUNCH_REPORT_H
 
 #include "ddp_procs/launch/launch_job.h"
+
+/* How the present attempt has failed, as far as this host knows; false: it has not. The line is that of the report. */
+bool ddp_describe_ending(const ddp_job *job, ddp_ending *ending);
 
 /* Reports a failure; returns what ddp_launch does. */
 ls_status ddp_report_job(const ddp_job *job);

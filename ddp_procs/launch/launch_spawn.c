@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -94,7 +95,21 @@ static int join_group(const ddp_spawn_plan *plan) {
     return signal(SIGTTIN, SIG_IGN) == SIG_ERR || signal(SIGTTOU, SIG_IGN) == SIG_ERR ? errno : 0;
 }
 
-/* In the child: async-signal-safe calls only. Returns only if exec failed. */
+/* In the child: what exec would do of the files, and then the entry in its place. */
+static int run_entry(const ddp_launch_options *options, char **environment) {
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+        int fd = atoi(entry->d_name), flags = fcntl(fd, F_GETFD);
+        if (entry->d_name[0] != '.' && fd != dirfd(folder) && flags >= 0 && (flags & FD_CLOEXEC)) close(fd);
+    }
+    if (folder) closedir(folder);
+    environ = environment;
+    int status = options->entry(options->context);
+    fflush(NULL);
+    return status;
+}
+
+/* In the child: async-signal-safe calls only, but for an entry. Returns only if exec failed. */
 static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, char **environment, pid_t launcher) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return errno;
     if (getppid() != launcher) _exit(1); /* it died before the line above took effect */
@@ -108,6 +123,7 @@ static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, 
     /* A shell's background job ignores these; the launcher takes them nevertheless, and so must the ranks that it
      * passes them on to. */
     if (signal(SIGINT, SIG_DFL) == SIG_ERR || signal(SIGQUIT, SIG_DFL) == SIG_ERR) return errno;
+    if (plan->options->entry) _exit(run_entry(plan->options, environment));
     execve(plan->program, plan->argv, environment);
     return errno;
 }
@@ -152,7 +168,8 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int ra
         p.cause[0] = -1;
     } else {
         if (child > 0) waitpid(child, NULL, 0);
-        status = ls_fail(LS_ERR_IO, "cannot start rank %d, '%s': %s", rank, plan->program, strerror(failure));
+        status = ls_fail(LS_ERR_IO, "cannot start rank %d, '%s': %s", plan->first_rank + rank, plan->program,
+                         strerror(failure));
     }
     close_pipes(&p);
     return status;

@@ -41,11 +41,24 @@ static void read_cause(ddp_rank_process *rank) {
     }
 }
 
-static void follow(ddp_job *j, ddp_verdict verdict) {
-    if (verdict == DDP_END_NOW) ddp_end_ranks(j, SIGTERM);
-    if (verdict != DDP_END_SOON || j->phase != DDP_RUNNING) return;
+/* To the other hosts, if there are any. */
+static void tell_others(ddp_job *j) {
+    ddp_ending ending;
+    if (j->agents && ddp_describe_ending(j, &ending)) ddp_agents_tell(j->agents, &ending);
+}
+
+static void look_around(ddp_job *j) {
+    if (j->phase != DDP_RUNNING) return;
     j->phase = DDP_LOOKING;
     j->next_phase_us = ls_now_us() + LOOK_US;
+}
+
+/* One that has lost a peer waits for better news, from its own host or another. */
+static void follow(ddp_job *j, ddp_verdict verdict) {
+    if (verdict == DDP_GO_ON) return;
+    if (!ddp_has_lost_peer(&j->culprit)) tell_others(j);
+    if (verdict == DDP_END_NOW) ddp_end_ranks(j, SIGTERM);
+    if (verdict == DDP_END_SOON) look_around(j);
 }
 
 static void note_end(ddp_job *j, int index, int wait_status, struct timespec at) {
@@ -104,9 +117,13 @@ static void end_phase(ddp_job *j) {
     switch (j->phase) {
     case DDP_RUNNING:
         j->timed_out = true;
+        tell_others(j);
         ddp_end_ranks(j, SIGTERM);
         break;
-    case DDP_LOOKING: ddp_end_ranks(j, SIGTERM); break;
+    case DDP_LOOKING:
+        tell_others(j);
+        ddp_end_ranks(j, SIGTERM);
+        break;
     case DDP_ENDING: ddp_end_ranks(j, SIGKILL); break;
     case DDP_KILLED: break;
     }
@@ -116,6 +133,7 @@ static void end_phase(ddp_job *j) {
 static void take_stop_signal(ddp_job *j, int signal) {
     ddp_end_ranks(j, j->stop_signal || j->phase == DDP_KILLED ? SIGKILL : signal);
     j->stop_signal = signal;
+    tell_others(j);
 }
 
 /* Ctrl-Z: the ranks stop, and so does this process, where its shell can wake it again (else the kernel does not stop
@@ -150,17 +168,55 @@ static int poll_timeout_ms(const ddp_job *j) {
     return (int)fmin(left_ms, look_again ? LOOK_AGAIN_MS : 60e3);
 }
 
+/* --- several hosts ---------------------------------------------------------------------------------------------------- */
+
+/* The attempt has failed elsewhere: ranks here may notice by themselves, for the same time as after a failure here. */
+static void hear_others(ddp_job *j) {
+    if (!ddp_agents_hear(j->agents, &j->ending)) return;
+    j->has_ending = true;
+    if (j->running > 0) look_around(j);
+}
+
+/* All ranks here have lost a peer: another host may know better, or turn out to be lost. */
+static bool awaits_cause(const ddp_job *j) {
+    return j->phase == DDP_LOOKING && ddp_has_lost_peer(&j->culprit) && !j->has_ending &&
+           ls_now_us() < j->next_phase_us;
+}
+
+static void finish(ddp_job *j) {
+    bool done = false;
+    for (int i = 0; i < j->options->nproc; i++) done = done || j->ranks[i].done.rank >= 0;
+    if (j->phase != DDP_RUNNING) tell_others(j);
+    ddp_agents_finish(j->agents, done);
+}
+
+/* This host's ranks have ended; the others' may not have, and host 0 has the store. A second signal ends that, too. */
+static bool others_run(const ddp_job *j) {
+    return j->agents && !ddp_agents_all_done(j->agents) && !(j->stop_signal && j->phase == DDP_KILLED);
+}
+
+static bool is_alive(const ddp_job *j) { return j->running > 0 || j->strays; }
+
 void ddp_watch_ranks(ddp_job *j) {
     int count = j->options->nproc;
-    while (j->running > 0 || j->strays) {
-        struct pollfd fds[1 + LS_COMM_MAX_RANKS];
+    bool finished = false;
+    while (is_alive(j) || others_run(j)) {
+        struct pollfd fds[2 + LS_COMM_MAX_RANKS];
+        if (j->agents && !finished && !is_alive(j) && !awaits_cause(j)) {
+            finished = true;
+            j->next_phase_us = INFINITY;
+            finish(j);
+        }
         fds[0] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
-        for (int i = 0; i < count; i++) fds[1 + i] = (struct pollfd){.fd = j->ranks[i].cause_fd, .events = POLLIN};
-        if (poll(fds, 1 + (nfds_t)count, poll_timeout_ms(j)) < 0) continue; /* EINTR */
+        fds[1] = (struct pollfd){.fd = j->agents ? ddp_agents_fd(j->agents) : -1, .events = POLLIN};
+        for (int i = 0; i < count; i++) fds[2 + i] = (struct pollfd){.fd = j->ranks[i].cause_fd, .events = POLLIN};
+        if (poll(fds, 2 + (nfds_t)count, poll_timeout_ms(j)) < 0) continue; /* EINTR */
         for (int i = 0; i < count; i++)
-            if (fds[1 + i].revents) read_cause(&j->ranks[i]);
+            if (fds[2 + i].revents) read_cause(&j->ranks[i]);
         if (fds[0].revents) take_signals(j);
+        if (fds[1].revents) hear_others(j);
         follow(j, ddp_judge_absent(j));
-        if ((j->running > 0 || j->strays) && ls_now_us() >= j->next_phase_us) end_phase(j);
+        if (is_alive(j) && ls_now_us() >= j->next_phase_us) end_phase(j);
     }
+    if (j->agents) hear_others(j);
 }

@@ -88,16 +88,30 @@ static ls_status copy_job(const ls_launcher *launcher, ddp_rank *self) {
 
 /* --- where they meet -------------------------------------------------------------------------------------------------- */
 
-/* A launcher's socket takes the place of MASTER_ADDR. */
+/* "tcp:HOST:PORT", of a launcher on host 0. */
+static bool read_tcp_place(ddp_rank *self, const char *store) {
+    const char *host = store + 4, *colon = strrchr(store, ':');
+    if (strncmp(store, "tcp:", 4) != 0 || colon <= host || colon - host >= DDP_HOST_CAPACITY) return false;
+    const int port = atoi(colon + 1);
+    if (port < 1 || port > UINT16_MAX) return false;
+    snprintf(self->master_host, sizeof self->master_host, "%.*s", (int)(colon - host), host);
+    self->master_port = port;
+    return true;
+}
+
+/* A launcher's store takes the place of MASTER_ADDR. */
 static ls_status read_store_place(ddp_rank *self) {
     const char *store = getenv("LS_STORE");
     self->hosts_store = !store && self->rank == 0;
     if (!store) return LS_OK;
     size_t length = strlen(store);
+    if (read_tcp_place(self, store)) return LS_OK;
     if (strncmp(store, "unix:", 5) != 0 || length == 5 || length >= DDP_HOST_CAPACITY)
-        return ls_fail(LS_ERR_INVALID,
-                       "the environment's LS_STORE is '%s', but must be 'unix:' and a socket's name, or not set",
-                       store);
+        return ls_fail(
+            LS_ERR_INVALID,
+            "the environment's LS_STORE is '%s', but must be 'unix:' and a socket's name, 'tcp:HOST:PORT', or "
+            "not set",
+            store);
     memcpy(self->master_host, store, length + 1);
     return LS_OK;
 }

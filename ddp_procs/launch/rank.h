@@ -6,7 +6,8 @@
  *     LOCAL_WORLD_SIZE  processes on this machine
  *     MASTER_ADDR       where the key-value store is (store.h)
  *     MASTER_PORT       its port
- *     LS_STORE          "unix:NAME": the store is there, and the launcher hosts it; not set: rank 0 hosts it
+ *     LS_STORE          "unix:NAME", "tcp:HOST:PORT": the store is there, and the launcher hosts it; not set: rank 0
+ *                       hosts it
  *     LS_JOB            (optional) the job's name; not set: what the launcher calls it
  *
  * ddprun and torchrun set the first six. mpirun, mpiexec and srun have variables of their own for the first four

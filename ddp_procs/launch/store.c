@@ -5,7 +5,9 @@
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store.h"
 
+#include <arpa/inet.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +213,13 @@ ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s
     }
     if (server) (*out)->server = server;
     return LS_OK;
+}
+
+bool ddp_store_own_address(const ddp_store *store, char address[DDP_IPV4_CAPACITY]) {
+    struct sockaddr_in here = {0};
+    socklen_t nbytes = sizeof here;
+    return store->fd >= 0 && getsockname(store->fd, (struct sockaddr *)&here, &nbytes) == 0 &&
+           here.sin_family == AF_INET && inet_ntop(AF_INET, &here.sin_addr, address, DDP_IPV4_CAPACITY);
 }
 
 void ddp_store_close(ddp_store *store) {

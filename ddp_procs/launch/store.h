@@ -61,6 +61,9 @@ int ddp_store_server_port(const ddp_store_server *server);
 /* Whether a client of that rank has been admitted since the server began. Safe in any thread. */
 bool ddp_store_server_has_joined(const ddp_store_server *server, int rank);
 
+/* Whether a client of that rank has a connection now. Safe in any thread. */
+bool ddp_store_server_is_present(const ddp_store_server *server, int rank);
+
 /* Whether a meeting has been held (ddp_store_meet). Safe in any thread. */
 bool ddp_store_server_has_met(const ddp_store_server *server);
 
@@ -91,6 +94,9 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
  * whatever MASTER_ADDR says. A rank 0 that serves without a token says in one line that any user of the machine can
  * come in. */
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s);
+
+/* The IPv4 address of this end of the connection; false: there is no connection, or none over TCP. */
+bool ddp_store_own_address(const ddp_store *store, char address[DDP_IPV4_CAPACITY]);
 
 /* Disconnects. Where this handle also serves (rank 0), it first waits a second at most for the other ranks to close
  * theirs, so that a rank may still read what this one has seen. NULL is a no-op. */

@@ -17,6 +17,19 @@ const char *ddp_address_socket_name(const char *host);
 /* "localhost" or 127.x.y.z as it is written: no name is looked up. */
 bool ddp_address_is_loopback(const char *host);
 
+/* The first IPv4 address of a name, as text; false: it has none. */
+enum { DDP_IPV4_CAPACITY = 16 };
+bool ddp_address_resolve(const char *host, char address[DDP_IPV4_CAPACITY]);
+
+/* The IPv4 address of this machine's network interface of that name; false: there is none, or it has none. */
+bool ddp_address_of_interface(const char *name, char address[DDP_IPV4_CAPACITY]);
+
+/* This machine's IPv4 address apart from loopback; false: it has none, or more than one. */
+bool ddp_address_only(char address[DDP_IPV4_CAPACITY]);
+
+/* For messages: "10.0.0.1 (eth0), 10.1.0.1 (ib0)", loopback apart; "none". Returns `text`. */
+const char *ddp_address_list(char *text, size_t capacity);
+
 /* For messages: "unix:NAME" or "host:port". */
 void ddp_address_text(char text[DDP_PLACE_CAPACITY], const char *host, int port);
 

@@ -9,7 +9,7 @@
 typedef struct ddp_admission {
     ddp_store_pass pass; /* what a client's must go with; zeros behind its texts */
     /* of each rank: the connections that it has now, and the client whose they are */
-    int present[LS_COMM_MAX_RANKS];
+    _Atomic int present[LS_COMM_MAX_RANKS]; /* any thread may read it */
     char clients[LS_COMM_MAX_RANKS][DDP_CLIENT_NBYTES + 1];
     _Atomic bool has_joined[LS_COMM_MAX_RANKS]; /* at any time; any thread may read it */
 } ddp_admission;

@@ -110,6 +110,12 @@ static ls_status resolve(struct addrinfo **addresses, const char *host, int port
                    failure == EAI_SYSTEM ? strerror(errno) : gai_strerror(failure));
 }
 
+static const char *advise(int failure) {
+    if (failure == ETIMEDOUT) return "is the address right, and does no firewall drop what goes to that port?";
+    if (failure == EHOSTUNREACH || failure == ENETUNREACH) return "is the address right, and the network up?";
+    return "is rank 0, or the launcher, running?";
+}
+
 static ls_status connect_to(int *fd, const struct addrinfo *addresses, const char *place, bool retry, double until_us) {
     double begin_us = ls_now_us(), pause_ms = RETRY_FIRST_MS;
     int failure = try_addresses(fd, addresses, until_us);
@@ -122,8 +128,8 @@ static ls_status connect_to(int *fd, const struct addrinfo *addresses, const cha
     if (!retry)
         return ls_fail(LS_ERR_PEER, "the store at %s is gone (%s): the process that served it has ended", place,
                        strerror(failure));
-    return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s after %.3g s (%s): is rank 0, or the launcher, running?",
-                   place, (ls_now_us() - begin_us) * 1e-6, strerror(failure));
+    return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s after %.3g s (%s): %s", place,
+                   (ls_now_us() - begin_us) * 1e-6, strerror(failure), advise(failure));
 }
 
 /* A stranger may have taken the name of a socket whose server has ended. */

@@ -46,31 +46,41 @@ static const char *job_text(char text[JOB_TEXT_CAPACITY], const char *job) {
     return text;
 }
 
+/* What a client and its job's size and port are called. */
+static const struct words {
+    const char *client, *clients, *size, *port, *job;
+} words[] = {{"rank", "ranks", "WORLD_SIZE", "MASTER_PORT", "LS_JOB"},
+             {"host", "hosts", "--nnodes", "--master-port", "--rdzv-id"}};
+
 static ls_status fail_refused(const ddp_store_door *door, const answer *a) {
     const ddp_store_pass *pass = &door->hello.pass;
+    const struct words *w = &words[pass->of_agent];
     char theirs[JOB_TEXT_CAPACITY], mine[JOB_TEXT_CAPACITY];
     switch (a->result) {
     case DDP_RESULT_OTHER_TOKEN:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s refuses rank %d: %s; all ranks of a job must have the same, and another job "
-                       "another port (MASTER_PORT)",
-                       door->place, pass->rank,
-                       pass->token[0] ? "its LS_JOB_TOKEN is not that of the job there" : "it has no LS_JOB_TOKEN");
+                       "the store at %s refuses %s %d: %s; all %s of a job must have the same, and another job "
+                       "another port (%s)",
+                       door->place, w->client, pass->rank,
+                       pass->token[0] ? "its LS_JOB_TOKEN is not that of the job there" : "it has no LS_JOB_TOKEN",
+                       w->clients, w->port);
     case DDP_RESULT_OTHER_JOB:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s serves %s, but this rank %d belongs to %s: give each job a port of its own "
-                       "(MASTER_PORT), and all ranks of a job the same LS_JOB",
-                       door->place, job_text(theirs, a->value), pass->rank, job_text(mine, pass->job));
+                       "the store at %s serves %s, but this %s %d belongs to %s: give each job a port of its own "
+                       "(%s), and all %s of a job the same %s",
+                       door->place, job_text(theirs, a->value), w->client, pass->rank, job_text(mine, pass->job),
+                       w->port, w->clients, w->job);
     case DDP_RESULT_OTHER_SIZE:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s serves a job of %d ranks, but this rank %d belongs to one of %d (WORLD_SIZE): "
-                       "give each job a port of its own (MASTER_PORT)",
-                       door->place, (int)ddp_i64_read((const unsigned char *)a->value), pass->rank, pass->world_size);
+                       "the store at %s serves a job of %d %s, but this %s %d belongs to one of %d (%s): "
+                       "give each job a port of its own (%s)",
+                       door->place, (int)ddp_i64_read((const unsigned char *)a->value), w->clients, w->client,
+                       pass->rank, pass->world_size, w->size, w->port);
     case DDP_RESULT_RANK_TAKEN:
         return ls_fail(LS_ERR_USAGE,
-                       "the store at %s has a rank %d already: it was started twice, or it belongs to another job, "
-                       "which needs a port of its own (MASTER_PORT)",
-                       door->place, pass->rank);
+                       "the store at %s has a %s %d already: it was started twice, or it belongs to another job, "
+                       "which needs a port of its own (%s)",
+                       door->place, w->client, pass->rank, w->port);
     default: return ls_fail(LS_ERR_NO_MEMORY, "the store at %s cannot take another client", door->place);
     }
 }

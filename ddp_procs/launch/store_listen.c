@@ -21,7 +21,7 @@ static ls_status fail_to_bind(const char *host, int port) {
     if (errno == EADDRINUSE)
         return ls_fail(LS_ERR_SYSTEM,
                        "cannot serve the store at %s:%d: the port is in use; end the program that uses it, or choose "
-                       "another port (MASTER_PORT)",
+                       "another port (--master-port, MASTER_PORT)",
                        host, port);
     return ls_fail(LS_ERR_SYSTEM, "cannot serve the store at %s:%d: %s", host, port, strerror(errno));
 }
@@ -88,11 +88,22 @@ ls_status ddp_listen(ddp_listener *listener, const char *host, int port, int bac
     return status;
 }
 
+/* The connection ends some ten seconds after its other host has died or been cut off, though nobody sends anything. */
+static void notice_lost_hosts(int fd) {
+    int on = 1, idle_s = 4, interval_s = 2, probes = 3, unanswered_ms = 10000;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
+}
+
 int ddp_accept(const ddp_listener *listener) {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), on = 1;
     if (fd < 0) return -1;
     if (!ddp_address_socket_name(listener->host)) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        notice_lost_hosts(fd);
     } else if (!ls_peer_is_own_user(fd)) {
         close(fd);
         errno = EPERM;

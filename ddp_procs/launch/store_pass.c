@@ -33,7 +33,8 @@ ls_status ddp_store_pass_check(const ddp_store_pass *pass, const char *host, int
     if (pass->token[0] != '\0' || ddp_address_socket_name(host) || ddp_address_is_loopback(host)) return LS_OK;
     return ls_fail(
         LS_ERR_USAGE,
-        "a store at %s:%d can be reached from other machines, and this job has no secret: set LS_JOB_TOKEN to "
-        "the same random text for all ranks, or MASTER_ADDR to 127.0.0.1 if they are all on this machine",
-        host, port);
+        "a store at %s:%d can be reached from other machines, and this job has no secret: set LS_JOB_TOKEN to the same "
+        "random text for all %s (one is made by: head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \\n'), or %s to "
+        "127.0.0.1 if they are all on this machine",
+        host, port, pass->of_agent ? "hosts" : "ranks", pass->of_agent ? "--master-addr" : "MASTER_ADDR");
 }

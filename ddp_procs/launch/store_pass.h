@@ -2,6 +2,8 @@
 #ifndef DDP_LAUNCH_STORE_PASS_H
 #define DDP_LAUNCH_STORE_PASS_H
 
+#include <stdbool.h>
+
 #include "common/base/status.h"
 #include "common/comm/comm.h"
 #include "ddp_procs/launch/rank.h"
@@ -14,6 +16,8 @@ typedef struct ddp_store_pass {
     char job[LS_JOB_CAPACITY];      /* the job's name; empty: it has none */
     int world_size; /* the job's ranks, each of which may be there once; 0 at the server: any client may */
     int rank;       /* of the client */
+    bool
+        of_agent; /* of the client, for messages: it is a launcher of several (launch_agents.h), `rank` its host's number */
 } ddp_store_pass;
 
 /* The pass of this rank (ddp_store_open). LS_ERR_INVALID: the environment's LS_JOB_TOKEN is too long. */

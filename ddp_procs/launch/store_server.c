@@ -214,6 +214,10 @@ bool ddp_store_server_has_joined(const ddp_store_server *server, int rank) {
     return server->service.admission.has_joined[rank];
 }
 
+bool ddp_store_server_is_present(const ddp_store_server *server, int rank) {
+    return server->service.admission.present[rank] > 0;
+}
+
 bool ddp_store_server_has_met(const ddp_store_server *server) { return server->service.meetings.held > 0; }
 
 static void wake(ddp_store_server *server) {

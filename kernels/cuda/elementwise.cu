@@ -68,9 +68,9 @@ template <class To> struct CastDivide {
 };
 
 /* A NaN is not <= 0 and stays. */
-struct Relu {
-    float *y;
-    const float *x;
+template <class T> struct Relu {
+    T *y;
+    const T *x;
     template <int N> __device__ void at(size_t i) const {
         Floats<N> x4 = load<N>(x + i);
         for (int k = 0; k < N; k++) x4.at[k] = x4.at[k] <= 0 ? 0 : x4.at[k];
@@ -89,9 +89,9 @@ template <class T> struct Add {
 };
 
 /* A NaN in y lets the gradient through, as in PyTorch. */
-struct ReluBackward {
-    float *dx;
-    const float *dy, *y;
+template <class T> struct ReluBackward {
+    T *dx;
+    const T *dy, *y;
     template <int N> __device__ void at(size_t i) const {
         Floats<N> dy4 = load<N>(dy + i), y4 = load<N>(y + i);
         for (int k = 0; k < N; k++) dy4.at[k] = y4.at[k] <= 0 ? 0 : dy4.at[k];
@@ -164,6 +164,22 @@ template <class Run> ls_status with_add(const ls_add_arguments *a, Run run) {
     });
 }
 
+template <class Run> ls_status with_relu(const ls_relu_forward_arguments *a, Run run) {
+    return with_element(a->dtype, "relu_forward", [&](auto zero) {
+        using T = decltype(zero);
+        Relu<T> body = {static_cast<T *>(a->y), static_cast<const T *>(a->x)};
+        return run(body, is_aligned(body.y, body.x));
+    });
+}
+
+template <class Run> ls_status with_relu_backward(const ls_relu_backward_arguments *a, Run run) {
+    return with_element(a->dtype, "relu_backward", [&](auto zero) {
+        using T = decltype(zero);
+        ReluBackward<T> body = {static_cast<T *>(a->dx), static_cast<const T *>(a->dy), static_cast<const T *>(a->y)};
+        return run(body, is_aligned(body.dx, body.dy, body.y));
+    });
+}
+
 } // namespace
 
 /* --- naive -------------------------------------------------------------------------------------------------------- */
@@ -193,11 +209,11 @@ ls_status ls_cuda_naive_cast_divide(const ls_cast_divide_arguments *a, const ls_
 }
 
 ls_status ls_cuda_naive_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
-    return naive_each(lane, "relu_forward", Relu{a->y, a->x}, a->count);
+    return with_relu(a, [&](auto body, bool) { return naive_each(lane, "relu_forward", body, a->count); });
 }
 
 ls_status ls_cuda_naive_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {
-    return naive_each(lane, "relu_backward", ReluBackward{a->dx, a->dy, a->y}, a->count);
+    return with_relu_backward(a, [&](auto body, bool) { return naive_each(lane, "relu_backward", body, a->count); });
 }
 
 ls_status ls_cuda_naive_add(const ls_add_arguments *a, const ls_cuda_lane *lane) {
@@ -246,12 +262,13 @@ ls_status ls_cuda_add(const ls_add_arguments *a, const ls_cuda_lane *lane) {
 }
 
 ls_status ls_cuda_relu_forward(const ls_relu_forward_arguments *a, const ls_cuda_lane *lane) {
-    return fast_each(lane, "relu_forward", Relu{a->y, a->x}, a->count, is_aligned(a->y, a->x));
+    return with_relu(a,
+                     [&](auto body, bool aligned) { return fast_each(lane, "relu_forward", body, a->count, aligned); });
 }
 
 ls_status ls_cuda_relu_backward(const ls_relu_backward_arguments *a, const ls_cuda_lane *lane) {
-    ReluBackward body = {a->dx, a->dy, a->y};
-    return fast_each(lane, "relu_backward", body, a->count, is_aligned(a->dx, a->dy, a->y));
+    return with_relu_backward(
+        a, [&](auto body, bool aligned) { return fast_each(lane, "relu_backward", body, a->count, aligned); });
 }
 
 ls_status ls_cuda_reduce_add(const ls_reduce_add_arguments *a, const ls_cuda_lane *lane) {

@@ -182,7 +182,7 @@ check_handout() {
     check_twins
     head -n 5 "$work/handout/README.md" | grep -q 'handout of the course' || complain "the handout's README.md does not begin with the course"
     make -C "$work/handout" help >"$work/said" 2>&1 || complain 'make help fails in the handout'
-    grep -E '^  (handout|class|class-check|course-check|hostile) ' "$work/said" && complain 'make help offers in the handout what is not there'
+    grep -E '^  (handout|class|class-check|course-check|hostile|test-hosts) ' "$work/said" && complain 'make help offers in the handout what is not there'
     rm -rf "$work/handout"
 }
 

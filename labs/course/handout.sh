@@ -11,7 +11,7 @@ to=$1
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/hostile/|tests/labs/test_(course|targets))'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/(hostile|hosts)/|tests/labs/test_(course|targets))'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
 sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1

@@ -280,12 +280,14 @@ static size_t parts_of(const struct operation *operation, int world_size) {
     return operation->whole ? (size_t)world_size : 1;
 }
 
+static bool is_carried(const struct rank *rank) { return strcmp(ls_comm_backend(rank->comm), "mpi") == 0; }
+
 /* Columns of one staged slice, or 0 if nothing is staged. */
 static size_t staged_columns(const struct operation *operation, const struct problem *p) {
     bool staged = false;
     for (int r = 0; r < p->rank->world_size; r++)
         if (!operation->root_publishes || r == p->root) staged = staged || !is_shared(p->place, r);
-    if (p->rank->crew) staged = false; /* threads see every buffer where it lies */
+    if (p->rank->crew || is_carried(p->rank)) staged = false; /* threads see every buffer where it lies */
     size_t line = LS_CACHE_LINE_BYTES / ls_dtype_nbytes(p->dtype);
     size_t columns = LS_STAGE_BYTES / parts_of(operation, p->rank->world_size) / ls_dtype_nbytes(p->dtype);
     return staged ? columns / line * line : 0;
@@ -295,6 +297,7 @@ static void expect_traffic(const struct operation *operation, const struct probl
     t->operations++;
     if (p->count == 0 || p->rank->world_size == 1 || !operation->moved) return;
     bool one_round = parts_of(operation, p->rank->world_size) * p->nbytes <= LS_EAGER_BYTES;
+    if (is_carried(p->rank) && operation->moved == reduced_on_root) one_round = true; /* root gets all of it */
     size_t columns = one_round ? 0 : staged_columns(operation, p);
     if (columns == 0) columns = p->count;
     for (size_t first = 0; first < p->count; first += columns) {

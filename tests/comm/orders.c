@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/comm/comm_internal.h"
 #include "tests/comm/values.h"
 
 /* One element of each rank. */
@@ -76,6 +77,14 @@ static element by_halves(const struct values *v) {
     return sums.of[0];
 }
 
+/* The nodes' sums, in the order of the nodes. */
+static element by_nodes(const struct values *v, size_t count) {
+    int size = count * ls_dtype_nbytes(v->dtype) > LS_EAGER_BYTES ? ls_ranks_per_node(v->world_size) : v->world_size;
+    element sums[LS_COMM_MAX_RANKS];
+    for (int node = 0; node < v->world_size / size; node++) sums[node] = reduce(v, v->of + node * size, size);
+    return reduce(v, sums, v->world_size / size);
+}
+
 void fill_reduced_by(const char *algorithm, void *buffer, ls_dtype dtype, ls_reduce_op op, int world_size,
                      size_t count) {
     struct values v = {.world_size = world_size, .dtype = dtype, .op = op};
@@ -91,6 +100,7 @@ void fill_reduced_by(const char *algorithm, void *buffer, ls_dtype dtype, ls_red
         if (strcmp(algorithm, "ring") == 0) sum = by_ring(&v, i, count);
         if (strcmp(algorithm, "tree") == 0) sum = by_tree(&v, 0);
         if (strcmp(algorithm, "halving-doubling") == 0) sum = by_halves(&v);
+        if (strcmp(algorithm, "hierarchical") == 0) sum = by_nodes(&v, count);
         if (is_whole(&v)) memcpy((char *)buffer + i * nbytes, &sum.whole, nbytes);
         if (!is_whole(&v)) value_set(buffer, dtype, i, sum.real);
     }

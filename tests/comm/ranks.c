@@ -23,13 +23,13 @@ double rank_get_timeout_s = 30;
 
 struct entry {
     _Atomic int ready;
-    char key[64], value[256];
+    char key[96], value[4096];
     size_t nbytes;
 };
 
 struct table {
     _Atomic int entries;
-    struct entry entry[16];
+    struct entry entry[64];
 };
 
 static ls_status table_set(void *context, const char *key, const void *value, size_t nbytes) {
@@ -46,7 +46,7 @@ static ls_status table_get(void *context, const char *key, void *value, size_t c
     struct table *table = context;
     double until_us = ls_now_us() + rank_get_timeout_s * 1e6;
     while (ls_now_us() < until_us) {
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < 64; i++) {
             struct entry *entry = &table->entry[i];
             if (!atomic_load(&entry->ready) || strcmp(entry->key, key) != 0 || entry->nbytes > capacity) continue;
             memcpy(value, entry->value, entry->nbytes);

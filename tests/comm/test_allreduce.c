@@ -131,6 +131,19 @@ TEST(test_large_messages) {
     run_all(large_body, world_sizes);
 }
 
+/* Two nodes and more: ranks that LS_RANKS_PER_NODE divides. */
+TEST(test_nodes) {
+    static const int nodes[][2] = {{2, 4}, {2, 6}, {3, 6}, {1, 3}, {2, 5}};
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        char text[12];
+        snprintf(text, sizeof text, "%d", nodes[i][0]);
+        setenv("LS_RANKS_PER_NODE", text, 1);
+        run_good_ranks_on_all(nodes[i][1], order_body, "hierarchical");
+        run_good_ranks_on_all(nodes[i][1], large_body, "hierarchical");
+    }
+    unsetenv("LS_RANKS_PER_NODE");
+}
+
 /* --- one after the other ------------------------------------------------------------------------------------------ */
 
 #define IN_A_ROW 12
@@ -197,7 +210,7 @@ TEST(test_nan) {
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 TEST(test_table) {
-    static const char *const names[] = {"direct", "ring", "halving-doubling", "tree", "naive"};
+    static const char *const names[] = {"direct", "ring", "halving-doubling", "hierarchical", "tree", "naive"};
     size_t rows = 0;
     for (const ls_allreduce_algorithm *row = ls_allreduce_algorithms; row->name; row++, rows++) {
         assert_true(rows < sizeof names / sizeof *names);

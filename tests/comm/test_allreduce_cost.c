@@ -1,4 +1,6 @@
 /* The cost formulas: against the traffic that a group counts, against each other, and against known values. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/comm/allreduce.h"
@@ -80,6 +82,27 @@ TEST(test_sums) {
                 for (size_t d = 0; d < DTYPES; d++) check_sums(row->name, n, counts[c], ls_dtype_nbytes(dtypes[d]));
 }
 
+TEST(test_nodes) {
+    static const int sizes[] = {1, 2, 3, 4};
+    char text[12];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(text, sizeof text, "%d", sizes[i]);
+        setenv("LS_RANKS_PER_NODE", text, 1);
+        for (int n = 1; n <= 12; n++)
+            for (size_t c = 0; c < COUNTS; c++) check_sums("hierarchical", n, counts[c], 4);
+        run_good_ranks_on_all(6, traffic_body, "hierarchical");
+    }
+    /* two nodes of two: inside, 32 KiB twice, as a share goes and comes; between them, 16 KiB twice */
+    setenv("LS_RANKS_PER_NODE", "2", 1);
+    cost got = cost_of("hierarchical", 4, 1, 64 * 256, 4);
+    assert_int_equal(got.steps, 4);
+    assert_int_equal(got.sent_messages, 4);
+    assert_int_equal(got.sent_bytes, 96 << 10);
+    setenv("LS_RANKS_PER_NODE", "4", 1); /* does not divide them: one node */
+    assert_int_equal(cost_of("hierarchical", 6, 1, 64 * 256, 4).steps, 2);
+    unsetenv("LS_RANKS_PER_NODE");
+}
+
 /* --- known values ------------------------------------------------------------------------------------------------- */
 
 /* Of messages of `kib` KiB: what rank `rank` sends and receives, in KiB and messages. */
@@ -101,6 +124,8 @@ static const struct known {
     {"halving-doubling", 6, 4, 64, 6, 1, 64, 1, 64}, /* an extra rank */
     {"halving-doubling", 6, 1, 64, 6, 5, 160, 5, 160},
     {"halving-doubling", 6, 3, 64, 6, 4, 96, 4, 96},
+    {"hierarchical", 4, 1, 64, 2, 6, 96, 6, 96}, /* one node */
+    {"hierarchical", 4, 1, 4, 1, 3, 12, 3, 12},  /* one round */
     {"tree", 2, 0, 64, 2, 1, 64, 1, 64},
     {"tree", 7, 0, 64, 4, 2, 128, 2, 128},
     {"tree", 7, 1, 64, 4, 3, 192, 3, 192},

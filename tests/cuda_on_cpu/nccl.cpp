@@ -83,10 +83,11 @@ void look_for_ranks(ncclComm_t comm) {
     comm->phase = Phase::up;
     for (int a = 0; a < crew.size; a++) {
         for (int b = a + 1; b < crew.size && comm->error == ncclSuccess; b++) {
-            if (std::strcmp(board.rank[a].bus_id, board.rank[b].bus_id) != 0) continue;
+            const BoardRank &one = board.rank[a], &other = board.rank[b];
+            if (std::strcmp(one.host, other.host) != 0 || std::strcmp(one.bus_id, other.bus_id) != 0) continue;
             comm->error = say(comm, ncclInvalidUsage,
                               "Duplicate GPU detected : rank " + std::to_string(a) + " and rank " + std::to_string(b) +
-                                  " both on CUDA device " + board.rank[a].bus_id);
+                                  " both on CUDA device " + one.bus_id);
         }
     }
 }
@@ -265,6 +266,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     if (!lost) {
         BoardRank &own = crew->map->board().rank[rank];
         own.process = getpid();
+        (void)gethostname(own.host, sizeof own.host - 1);
         (void)cudaDeviceGetPCIBusId(own.bus_id, sizeof own.bus_id, made->device);
         own.joined = 1;
     }

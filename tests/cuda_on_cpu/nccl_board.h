@@ -31,7 +31,7 @@ struct Call {
 struct BoardRank {
     std::atomic<uint32_t> joined, finalized;
     int32_t process;
-    char bus_id[16];
+    char host[64], bus_id[16];
     std::atomic<uint64_t> posted,
         done;  /* collectives: so many contributions lie in its slot; it has used those of all */
     Call call; /* the one posted last */

@@ -150,6 +150,20 @@ TEST_IN(scratch, a_spoilt_gzip_checksum) {
     free(bytes);
 }
 
+/* Of a file so large that zlib has seen its end before it was asked for the last byte. */
+TEST_IN(scratch, a_checksum_that_is_cut) {
+    size_t nbytes, other;
+    char *images = scratch_read(DIGITS "/train-images-idx3-ubyte.gz", &nbytes),
+         *labels = scratch_read(DIGITS "/train-labels-idx1-ubyte.gz", &other);
+    scratch_write("train-labels-idx1-ubyte.gz", labels, other);
+    for (size_t cut = 1; cut <= 9; cut++) {
+        scratch_write("train-images-idx3-ubyte.gz", images, nbytes - cut);
+        expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte.gz is truncated", NULL);
+    }
+    free(images);
+    free(labels);
+}
+
 TEST_IN(scratch, bytes_behind_the_end) {
     uint8_t images[sizeof good_images + 1] = {0};
     uint8_t labels[sizeof good_labels + 1] = {0};

@@ -94,13 +94,13 @@ TEST_IN(scratch, a_wrong_number_of_elements_replaces_nothing) {
 TEST_IN(scratch, impossible_files_are_refused) {
     static const struct {
         int ndim;
-        size_t dims[4];
+        size_t dims[5];
         const char *text;
     } cases[] = {{3, {1, 0, 1}, "0 elements"},
                  {1, {(size_t)UINT32_MAX + 1}, "4294967296 elements"},
                  {3, {UINT32_MAX, UINT32_MAX, UINT32_MAX}, "1 to 4294967295"},
                  {0, {1}, "0 dimensions"},
-                 {4, {1, 1, 1, 1}, "4 dimensions"}};
+                 {5, {1, 1, 1, 1, 1}, "5 dimensions"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ls_idx_writer *writer = (ls_idx_writer *)&writer;
         assert_int_equal(ls_idx_writer_open(&writer, scratch_folder(), "x", cases[i].ndim, cases[i].dims),

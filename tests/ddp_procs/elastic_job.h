@@ -2,6 +2,7 @@
 #ifndef TESTS_DDP_PROCS_ELASTIC_JOB_H
 #define TESTS_DDP_PROCS_ELASTIC_JOB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { ELASTIC_RANKS = 4, ELASTIC_FATES = 4, ELASTIC_LEGS = 16, STOPPED_S = 6 };
@@ -41,6 +42,7 @@ typedef struct elastic_job {
     int64_t leg_steps[ELASTIC_LEGS];
     uint64_t hash;
     int done, failed;
+    bool missed; /* IN_SENDING came too late: the state had been sent */
 } elastic_job;
 
 /* Runs it to its end. */

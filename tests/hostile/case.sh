@@ -28,7 +28,7 @@ draw_port() { draw 9000 && port=$((10000 + drawn)); } # below those that the sys
 # --- a case -----------------------------------------------------------------------------------------------------------
 
 begin_case() { # area, its number, case
-    area=$1 case=$3 mark=$$-$1-$3 failed_cases=0
+    area=$1 case=$3 mark=$$-$1-$3 failed_cases=0 again="HOSTILE_SEED=$seed tests/hostile/hostile.sh $build $1 $3"
     work=$folder/$1-$3 out=$folder/$1-$3/.out err=$folder/$1-$3/.err commands=$folder/$1-$3/.commands
     random_state=$(((seed * 7919 + $2 * 104729 + $3 * 1299709) & 0x7fffffff))
     for turn in 1 2 3; do # neighbouring cases have nothing in common
@@ -50,8 +50,8 @@ fail() {
     [ $failed_cases -eq 0 ] || return 0
     failed_cases=1
     {
-        echo "$area $case: $*"
-        echo "  again: HOSTILE_SEED=$seed tests/hostile/hostile.sh $build $area $case"
+        echo "${area:+$area }$case: $*"
+        echo "  again: $again"
         sed 's/^/  ran: /' "$commands" | tail -n 6
         [ ! -s "$err" ] || head -c 600 "$err" | tr -c '\n -~' '?' | sed -n '1,3s/^/  said: /p'
     } >>"$folder/failures.txt"

@@ -165,6 +165,7 @@ unsigned kernel_own_way(ls_op_id id) {
         [LS_OP_gemm] = {1, 1},
         [LS_OP_bias_gradient] = {0, 1},
         [LS_OP_relu_bias_gradient] = {0, 1},
+        [LS_OP_avgpool_forward] = {0, 1},
         [LS_OP_gelu_bias_gradient] = {0, 1},
         [LS_OP_layernorm_forward] = {7, 7},
         [LS_OP_layernorm_backward] = {1, 7},

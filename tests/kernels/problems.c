@@ -144,12 +144,13 @@ void problem_add(struct problem *p, size_t n) {
 }
 
 void problem_relu_forward(struct problem *p, size_t n) {
-    p->op.arguments.relu_forward = (struct ls_relu_forward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), n};
+    p->op.arguments.relu_forward =
+        (struct ls_relu_forward_arguments){p->dtype, problem_results(p, n, 1), problem_values(p, n, 2), n};
 }
 
 void problem_relu_backward(struct problem *p, size_t n) {
-    p->op.arguments.relu_backward =
-        (struct ls_relu_backward_arguments){problem_floats(p, n, 1), kernel_random(n, 2), kernel_random(n, 3), n};
+    p->op.arguments.relu_backward = (struct ls_relu_backward_arguments){
+        p->dtype, problem_results(p, n, 1), problem_values(p, n, 2), problem_values(p, n, 3), n};
 }
 
 /* --- the list ---------------------------------------------------------------------------------------------------- */
@@ -164,6 +165,10 @@ bool op_has_dtype(ls_op_id id) {
     case LS_OP_add_bias_relu:
     case LS_OP_bias_gradient:
     case LS_OP_relu_bias_gradient:
+    case LS_OP_relu_forward:
+    case LS_OP_relu_backward:
+    case LS_OP_avgpool_forward:
+    case LS_OP_avgpool_backward:
     case LS_OP_conv2d_forward:
     case LS_OP_conv2d_backward_data:
     case LS_OP_conv2d_backward_weights:

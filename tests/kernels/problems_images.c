@@ -189,3 +189,15 @@ void problem_maxpool_backward(struct problem *p, size_t n) {
     p->op.arguments.maxpool_backward = (struct ls_maxpool_backward_arguments){
         s, problem_results(p, ls_pool_count(&s), 1), problem_values(p, pool_out(&s), 2), choice};
 }
+
+void problem_avgpool_forward(struct problem *p, size_t n) {
+    size_t plane = 1 + n % 71;
+    p->op.arguments.avgpool_forward = (struct ls_avgpool_forward_arguments){p->dtype, problem_results(p, n, 1),
+                                                                            problem_values(p, n * plane, 2), n, plane};
+}
+
+void problem_avgpool_backward(struct problem *p, size_t n) {
+    size_t plane = 1 + n % 71;
+    p->op.arguments.avgpool_backward = (struct ls_avgpool_backward_arguments){
+        p->dtype, problem_results(p, n * plane, 1), problem_values(p, n, 2), n, plane};
+}

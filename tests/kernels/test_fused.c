@@ -29,7 +29,7 @@ TEST_CASE(add_bias_relu_is_add_bias_and_relu) {
         kernel_done();
         ls_add_bias(kernel_stream(), LS_FP32, y, bias, rows, columns);
         kernel_done();
-        ls_relu_forward(kernel_stream(), y, y, count);
+        ls_relu_forward(kernel_stream(), LS_FP32, y, y, count);
         kernel_done();
         kernel_expect_same("add_bias_relu", fused, y, count * sizeof *y);
     }
@@ -49,7 +49,7 @@ static void check_relu_bias_gradient(size_t rows, size_t columns, bool accumulat
     float *fused = kernel_random(columns, 5), *dbias = kernel_copy(fused, columns);
     ls_relu_bias_gradient(kernel_stream(), LS_FP32, fused, fused_dy, y, rows, columns, accumulate);
     kernel_done();
-    ls_relu_backward(kernel_stream(), dy, dy, y, count);
+    ls_relu_backward(kernel_stream(), LS_FP32, dy, dy, y, count);
     kernel_done();
     ls_bias_gradient(kernel_stream(), LS_FP32, dbias, dy, rows, columns, accumulate);
     kernel_done();

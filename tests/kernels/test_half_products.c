@@ -215,7 +215,7 @@ static void check_add_bias(ls_dtype dtype, size_t rows, size_t columns) {
     ls_add_bias_relu(kernel_stream(), dtype, fused, bias, rows, columns);
     kernel_done();
     float *relu = kernel_widened(dtype, y, count);
-    ls_relu_forward(kernel_stream(), relu, relu, count);
+    ls_relu_forward(kernel_stream(), LS_FP32, relu, relu, count);
     kernel_done();
     expect_rounded("add_bias_relu", dtype, fused, relu, count);
 }

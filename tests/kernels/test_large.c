@@ -29,8 +29,8 @@ TEST_CASE(any_number_goes_through) {
         ls_scale(stream, make_numbers(1), INFINITY, ODD), kernel_done();
         ls_divide(stream, make_numbers(1), 3e-42f, ODD), kernel_done();
         ls_scale_by(stream, make_numbers(1), kernel_copy(&(float){NAN}, 1), ODD), kernel_done();
-        ls_relu_forward(stream, kernel_floats(ODD), make_numbers(2), ODD), kernel_done();
-        ls_relu_backward(stream, kernel_floats(ODD), make_numbers(2), make_numbers(3), ODD), kernel_done();
+        ls_relu_forward(stream, LS_FP32, kernel_floats(ODD), make_numbers(2), ODD), kernel_done();
+        ls_relu_backward(stream, LS_FP32, kernel_floats(ODD), make_numbers(2), make_numbers(3), ODD), kernel_done();
         for (int d = 0; d < 3; d++) {
             const ls_dtype dtype = (const ls_dtype[]){LS_FP32, LS_FP16, LS_BF16}[d];
             ls_cast(stream, dtype, kernel_elements(dtype, ODD), LS_FP32, make_numbers(2), ODD), kernel_done();

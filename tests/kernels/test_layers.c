@@ -36,9 +36,9 @@ TEST_CASE(linear) {
 TEST_CASE(relu) {
     kernel_golden_open("relu");
     float *y = kernel_floats(64), *dx = kernel_floats(64);
-    ls_relu_forward(kernel_stream(), y, kernel_golden("x", 64), 64);
+    ls_relu_forward(kernel_stream(), LS_FP32, y, kernel_golden("x", 64), 64);
     kernel_done();
-    ls_relu_backward(kernel_stream(), dx, kernel_golden("dy", 64), y, 64);
+    ls_relu_backward(kernel_stream(), LS_FP32, dx, kernel_golden("dy", 64), y, 64);
     kernel_done();
     expect_layer("y", y, 64);
     expect_layer("dx", dx, 64);
@@ -145,6 +145,17 @@ TEST_CASE(maxpool) {
     kernel_expect_close("dx", dx, kernel_golden("dx", IN), IN, 0, 0);
 }
 
+TEST_CASE(avgpool) {
+    enum { PLANES = 15, PLANE = 42, IN = PLANES * PLANE };
+    kernel_golden_open("avgpool2d_global");
+    float *y = kernel_floats(PLANES), *dx = kernel_floats(IN);
+    ls_avgpool_forward(kernel_stream(), LS_FP32, y, kernel_golden("x", IN), PLANES, PLANE);
+    ls_avgpool_backward(kernel_stream(), LS_FP32, dx, kernel_golden("dy", PLANES), PLANES, PLANE);
+    kernel_done();
+    kernel_expect_close("y", y, kernel_golden("y", PLANES), PLANES, 1e-5, 1e-7);
+    kernel_expect_close("dx", dx, kernel_golden("dx", IN), IN, 1e-6, 0);
+}
+
 static void check_cross_entropy(const char *name, size_t rows) {
     kernel_golden_open(name);
     float *loss = kernel_floats(1), *dx = kernel_floats(rows * 10);
@@ -188,6 +199,7 @@ int main(void) {
         ROW(batchnorm_by_hand),
         ROW(batchnorm_of_one_value_is_an_error),
         ROW(maxpool),
+        ROW(avgpool),
         ROW(cross_entropy),
         ROW(squared_error),
     };

@@ -82,12 +82,13 @@ TEST_CASE(relu_in_place) {
     float *x = kernel_random(LONG, 1), *y = kernel_floats(LONG), *dy = kernel_random(LONG, 2);
     float *dx = kernel_floats(LONG), *x_too = kernel_copy(x, LONG);
     assert_string_equal(aliasing[LS_OP_relu_forward], "y may be x");
-    check_in_place((struct ls_op){.id = LS_OP_relu_forward, .arguments.relu_forward = {y, x, LONG}}, y,
-                   (struct ls_op){.id = LS_OP_relu_forward, .arguments.relu_forward = {x_too, x_too, LONG}}, x_too,
-                   LONG);
+    check_in_place((struct ls_op){.id = LS_OP_relu_forward, .arguments.relu_forward = {LS_FP32, y, x, LONG}}, y,
+                   (struct ls_op){.id = LS_OP_relu_forward, .arguments.relu_forward = {LS_FP32, x_too, x_too, LONG}},
+                   x_too, LONG);
     assert_string_equal(aliasing[LS_OP_relu_backward], "dx may be dy");
-    check_in_place((struct ls_op){.id = LS_OP_relu_backward, .arguments.relu_backward = {dx, dy, y, LONG}}, dx,
-                   (struct ls_op){.id = LS_OP_relu_backward, .arguments.relu_backward = {dy, dy, y, LONG}}, dy, LONG);
+    check_in_place((struct ls_op){.id = LS_OP_relu_backward, .arguments.relu_backward = {LS_FP32, dx, dy, y, LONG}}, dx,
+                   (struct ls_op){.id = LS_OP_relu_backward, .arguments.relu_backward = {LS_FP32, dy, dy, y, LONG}}, dy,
+                   LONG);
 }
 
 /* With a thread of a GPU to a row, a warp, a block. */

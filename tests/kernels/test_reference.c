@@ -136,9 +136,9 @@ TEST_CASE(relu) {
         size_t n = counts[c];
         float *x = kernel_random(n, 1), *dy = kernel_random(n, 2), *y = kernel_floats(n), *dx = kernel_floats(n);
         for (size_t i = 0; i < n; i += 5) x[i] = i % 2 ? NAN : 0;
-        ls_relu_forward(kernel_stream(), y, x, n);
+        ls_relu_forward(kernel_stream(), LS_FP32, y, x, n);
         kernel_done();
-        ls_relu_backward(kernel_stream(), dx, dy, y, n);
+        ls_relu_backward(kernel_stream(), LS_FP32, dx, dy, y, n);
         kernel_done();
         for (size_t i = 0; i < n; i++) {
             assert_true(isnan(x[i]) ? isnan(y[i]) : y[i] == fmaxf(x[i], 0));

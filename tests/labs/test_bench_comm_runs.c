@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/comm/mpi_plugin.h"
 #include "labs/bench/comm/bench_comm.h"
 #include "labs/bench/shared/child.h"
 #include "tests/base/scratch.h"
@@ -48,7 +49,7 @@ static void check_rows(const comm_results *results) {
     for (int i = 0; i < results->row_count; i++) {
         const comm_row *row = &results->rows[i];
         const char *name = row->algorithm[0] ? row->algorithm : row->operation->name;
-        comm_agreement expected = row->variant == COMM_SHM_PRIVATE ? COMM_NOT_COMPARED : COMM_EQUAL;
+        comm_agreement expected = comm_is_private(row->variant) ? COMM_NOT_COMPARED : COMM_EQUAL;
         if (!row->checked) fail_msg("%s, N %d, %zu bytes was not checked", name, row->n, row->nbytes);
         if (row->agreement != expected)
             fail_msg("%s, N %d, %zu bytes: rank %d's counts differ from the formula", name, row->n, row->nbytes,
@@ -100,6 +101,16 @@ TEST_IN(scratch, test_checks_without_times_in_every_type) {
         settings.reduce = (ls_reduce_op)(dtype % LS_REDUCE_OP_COUNT);
         run_all();
     }
+}
+
+/* Beside other variants, whose rows are more. */
+TEST_IN(scratch, test_rows_that_open_mpi_carries) {
+    char why[600];
+    if (!ls_mpi_carrier(why, sizeof why)) skip();
+    make_settings((ls_int_list){.count = 2, .values = {2, 3}}, "8,600K");
+    add_everything();
+    settings.variants[COMM_MPI] = settings.variants[COMM_THREADS] = settings.check_only = true;
+    run_all();
 }
 
 /* --- what is wrong ----------------------------------------------------------------------------------------------- */

@@ -72,7 +72,7 @@ TEST_IN(scratch, test_wrong_usage) {
         {"--runs=0", NULL, "--runs"},
         {"--timeout=4294967297", NULL, "--timeout: give at most 1e+07 s"},
         {"--dtype=fp8", NULL, "--dtype"},
-        {"--backend=mpi", NULL, "--backend"},
+        {"--backend=gloo", NULL, "--backend"},
         {"--compare", "--dtype=fp16", "--compare is for fp32 sums"},
         {"--compare", "--sizes=8,10", "10 bytes are not a whole number of fp32"},
         {"operand", NULL, "operand"},

@@ -242,6 +242,27 @@ TEST_IN(scratch, test_what_is_no_node_is_not_written) {
     free(text);
 }
 
+/* --- between hosts ------------------------------------------------------------------------------------------------ */
+
+/* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes a byte at 0.125 GB/s. */
+TEST(test_the_network_is_a_line) {
+    calibrate_row rows[] = {
+        {4, 65536, even_spread(0), 0}, {4, 262144, even_spread(0), 0}, {4, 1048576, even_spread(0), 0}};
+    for (int i = 0; i < 3; i++) rows[i].written_us = 223 + 1.5 * (double)rows[i].bytes / 125;
+    struct ls_node_collectives network = {.base_us = 5, .hop_us = 3};
+    assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
+    expect_near(network.network_GBps, 0.125);
+    expect_near(network.network_hop_us, 100);
+    rows[1].written_us *= 2; /* the line goes through the ends */
+    network.base_us = 1000;  /* more than all of it */
+    assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
+    expect_near(network.network_GBps, 0.125);
+    assert_true(network.network_hop_us == 0);
+    rows[2].written_us = rows[0].written_us;
+    assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_ERR_INVALID);
+    assert_int_equal(calibrate_network(&network, rows, 1, 2), LS_ERR_INVALID);
+}
+
 /* --- as a user runs it, in its shortest form -------------------------------------------------------------------- */
 
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_a_node) {
@@ -267,6 +288,46 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_
     }
     assert_true(ls_node_collectives(node)->all_gather_GBps > 0 && ls_node_collectives(node)->reduce_scatter_GBps > 0);
     ls_node_close(node);
+}
+
+/* As two hosts would: each rank is told that it is alone on its own. Other figures of the file stay as they are. */
+TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_into_a_node_file) {
+    static program ranks[2];
+    ls_node *node;
+    const char *path = scratch_path("node.json");
+    calibrate_figures f = example_figures();
+    int port = free_port();
+    assert_int_equal(calibrate_write(&f, &example_machine, path), LS_OK);
+    for (int r = 0; r < 2; r++)
+        program_start(&ranks[r],
+                      "LS_HOST_IDENTITY=host%d RANK=%d WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 "
+                      "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                      "LS_JOB_TOKEN=0123456789abcdef0123456789abcdef calibrate --hosts --quick --quiet --out=%s",
+                      r, r, port, path);
+    int failed = 0;
+    for (int r = 0; r < 2; r++) failed += program_finish(&ranks[r]) != 0;
+    if (failed == 2 && strstr(ranks[0].err_text, "which cannot be had")) skip(); /* this build has no MPI */
+    if (failed > 0) fail_msg("%s%s", ranks[0].err_text, ranks[1].err_text);
+    assert_string_equal(ranks[0].err_text, "");
+    assert_string_equal(ranks[1].out_text, "");
+    assert_non_null(strstr(ranks[0].out_text, "measured: 2 ranks on 2 hosts, by "));
+    assert_non_null(strstr(ranks[0].out_text, "64.0 KiB"));
+    assert_non_null(strstr(ranks[0].out_text, "written: network_hop_us "));
+    assert_int_equal(ls_node_open(&node, path), LS_OK);
+    const struct ls_node_collectives *c = ls_node_collectives(node);
+    assert_true(c->network_GBps > 0 && c->network_hop_us >= 0);
+    assert_true(c->tables[LS_NODE_ALL_REDUCE].count > 0);
+    assert_int_equal(c->tables[LS_NODE_BETWEEN].rows[0].bytes, 1024);
+    assert_int_equal(c->tables[LS_NODE_BETWEEN].count, 9);
+    ls_node_close(node);
+}
+
+TEST_WITH(programs_setup_to_compute, programs_teardown, test_one_host_has_no_network) {
+    static program p;
+    assert_int_equal(program_run(&p, "calibrate --hosts --out=%s/node.json", scratch_folder()), 2);
+    assert_int_equal(count_lines(p.err_text), 1);
+    assert_non_null(strstr(p.err_text, "this one has 1 rank on one host: start it with ddprun --nnodes M on each"));
+    assert_int_equal(scratch_file_count(), 0);
 }
 
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_wrong_usage) {

@@ -114,7 +114,7 @@ TEST_IN(programs, test_another_dp_turns_the_verdicts) {
                   "#!/bin/sh\nwhile [ $# -gt 1 ] && [ \"$1\" != --trace ]; do shift; done\nmkdir -p \"$2\"\n"
                   "for phase in replicate reduce; do\n"
                   "    echo '{\"kind\": \"copy\", \"phase\": \"'$phase'\", \"bytes\": 8, \"from\": 0, \"to\": 1, }'\n"
-                  "done >\"$2/rank_0.json\"\n");
+                  "done >\"$2/rank_0.pt.trace.json\"\n");
     claims(scratch_path("fake"), "gradients", 0);
     expect_verdict("DP broadcasts gradients", "confirmed  measured  8 bytes of them, 8 of parameters");
     write_program(

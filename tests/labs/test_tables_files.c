@@ -125,7 +125,7 @@ static void expect_lines(const struct tables_part *part, const tables_book *book
     }
 }
 
-/* In all files, and in those that no computation makes, which are 2 and 5. */
+/* In all files, and in those that no computation makes, which are 2, 5 and 7. */
 TEST_IN(scratch, test_every_published_figure_has_its_row) {
     int published = 0, texts = 0;
     for (int t = 0; t < TABLES; t++) {
@@ -191,6 +191,30 @@ TEST_IN(scratch, test_bounds_see_a_planted_error) {
         }
     }
     tables_file_close(&file);
+}
+
+/* A network of a third of the rate, and one that costs nothing: the scene that it decides, which ends at its sums. */
+TEST_IN(scratch, test_bounds_see_another_network) {
+    static const double factors[] = {1, 1.0 / 3, 1e3};
+    const char *scene = "a GPT on four nodes";
+    tables_file file;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        const cJSON *last = NULL;
+        int end = 0;
+        assert_int_equal(tables_file_open(&file, "nodes"), LS_OK);
+        while (!file.parts[end].sums || strcmp(file.parts[end].sums, scene) != 0) end++;
+        for (int part = 0; part < end; part++) {
+            cJSON *rate = cJSON_GetArrayItem(file.parts[part].run.network, 1);
+            if (rate && rate != last) cJSON_SetNumberHelper(rate, factors[i] * rate->valuedouble);
+            last = rate;
+        }
+        file.count = end + 1;
+        tables_book *book = make(&file);
+        assert_int_equal(holds(book, "mean absolute error", scene), i == 0);
+        assert_int_equal(holds(book, "mean |log error| of T_N", scene), i == 0);
+        tables_book_destroy(book);
+        tables_file_close(&file);
+    }
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */

@@ -99,7 +99,8 @@ static const char targets_and_variables[] =
     "bench-gpt GPT_ARGS\nbench-launch N\nbench-launch TORCHRUN\nbench-launch LAUNCH_ARGS\nbench-dp-vs-ddp "
     "MODEL\nbench-dp-vs-ddp N\nbench-dp-vs-ddp BATCH\n"
     "bench-dp-vs-ddp PER_DEVICE_BATCH\ntables TABLES\npytorch-check PYTHON\ngpu-check GPU_ARGS\ngpu-bundle CUDA_ARCH\n"
-    "guides-check PAGE\ncheck-docs RUN\nhostile AREAS\nrounding ROUNDING\nfuzz MINUTES\nsoak TESTS\n"
+    "guides-check PAGE\ncheck-docs RUN\nhostile AREAS\ntest-hosts CASES\ntest-hosts TORCHRUN\nrounding ROUNDING\nfuzz "
+    "MINUTES\nsoak TESTS\n"
     "soak ROOMS\nsoak SOAK_RUNS\nall SAN\nhelp BUILD\n";
 
 /* Runs the commands that make prints for each of them in a folder where nothing lies that they call: all that is left

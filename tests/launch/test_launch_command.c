@@ -7,6 +7,7 @@
 
 #include "common/base/cores.h"
 #include "common/base/log.h"
+#include "ddp_procs/launch/launch_agents.h"
 #include "ddp_procs/launch/launch_command.h"
 #include "ddp_procs/launch/launch_environment.h"
 #include "tests/base/test.h"
@@ -32,7 +33,7 @@ static void parse(parsed *p, const char *line) {
     if (p->status != LS_OK) ddp_command_free(&p->command);
 }
 
-static const ddp_launch_options *accept(parsed *p, const char *line) {
+static const ddp_launch_options *accept_line(parsed *p, const char *line) {
     parse(p, line);
     if (p->status != LS_OK) fail_msg("%s: %s", line, p->message);
     return &p->command.launch;
@@ -62,7 +63,7 @@ TEST(test_torchruns_lines_for_one_machine) {
     };
     static parsed p;
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        const ddp_launch_options *o = accept(&p, lines[i]);
+        const ddp_launch_options *o = accept_line(&p, lines[i]);
         assert_int_equal(o->nproc, 2);
         assert_string_equal(o->program, "train");
         expect_argv(o, "train --arg 1");
@@ -78,7 +79,7 @@ TEST(test_values_reach_the_launch) {
              "--max-restarts 3 --rdzv-id job --role trainer --master-addr %s --master-port 29511 --grace 2 "
              "--timeout 9 train",
              host);
-    const ddp_launch_options *o = accept(&p, line);
+    const ddp_launch_options *o = accept_line(&p, line);
     assert_int_equal(o->nproc, 1);
     assert_int_equal(o->max_restarts, 3);
     assert_string_equal(o->run_id, "job");
@@ -87,20 +88,38 @@ TEST(test_values_reach_the_launch) {
     assert_int_equal(o->master_port, 29511);
     assert_true(o->grace_s == 2 && o->timeout_s == 9);
     /* the static back-end's endpoint is MASTER_ADDR and MASTER_PORT, that of c10d is not needed */
-    o = accept(&p, "--rdzv-endpoint [::1]:29511 train");
+    o = accept_line(&p, "--rdzv-endpoint [::1]:29511 train");
     assert_string_equal(o->master_addr, "::1");
     assert_int_equal(o->master_port, 29511);
-    o = accept(&p, "--rdzv-endpoint localhost train");
+    o = accept_line(&p, "--rdzv-endpoint localhost train");
     assert_string_equal(o->master_addr, "localhost");
     assert_int_equal(o->master_port, 0);
-    o = accept(&p, "--rdzv-backend c10d --rdzv-endpoint localhost:29511 train");
+    o = accept_line(&p, "--rdzv-backend c10d --rdzv-endpoint localhost:29511 train");
     assert_null(o->master_addr);
     assert_int_equal(o->master_port, 0);
-    o = accept(&p, "--standalone --rdzv-id job --rdzv-endpoint elsewhere.invalid:1 train");
+    o = accept_line(&p, "--standalone --rdzv-id job --rdzv-endpoint elsewhere.invalid:1 train");
     assert_null(o->run_id);
     assert_null(o->master_addr);
-    o = accept(&p, "--nproc-per-node cpu train");
+    o = accept_line(&p, "--nproc-per-node cpu train");
     assert_int_equal(o->nproc, ls_usable_cores());
+}
+
+TEST(test_several_machines) {
+    static parsed p;
+    const ddp_launch_options *o =
+        accept_line(&p, "--nnodes 2 --node_rank 1 --master-addr 192.0.2.7 --nproc-per-node 4 train");
+    assert_int_equal(o->nnodes, 2);
+    assert_int_equal(o->node_rank, 1);
+    assert_string_equal(o->master_addr, "192.0.2.7");
+    assert_int_equal(o->master_port, DDP_AGENTS_PORT);
+    assert_true(o->join_timeout_s == DDP_JOIN_TIMEOUT_S && o->lost_s == DDP_LOST_S);
+    /* torchrun's other spelling, with either back-end */
+    o = accept_line(&p, "--nnodes 3:3 --node-rank 2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.7:4000 --rdzv-conf "
+                        "is_host=0,join_timeout=60 train");
+    assert_int_equal(o->nnodes, 3);
+    assert_string_equal(o->master_addr, "192.0.2.7");
+    assert_int_equal(o->master_port, 4000);
+    assert_true(o->join_timeout_s == 60);
 }
 
 /* No GPU is here. */
@@ -108,7 +127,7 @@ TEST(test_auto_and_gpu_without_gpus) {
     static parsed p;
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
     setenv("LS_PLUGINS", "/nowhere", 1);
-    assert_int_equal(accept(&p, "--nproc-per-node auto train")->nproc, ls_usable_cores());
+    assert_int_equal(accept_line(&p, "--nproc-per-node auto train")->nproc, ls_usable_cores());
     parse(&p, "--nproc-per-node gpu train");
     assert_int_equal(p.status, LS_ERR_USAGE);
     assert_memory_equal(p.message, "option --nproc-per-node: gpu: ", 30);
@@ -116,12 +135,12 @@ TEST(test_auto_and_gpu_without_gpus) {
 
 TEST(test_streams) {
     static parsed p;
-    const ddp_launch_options *o = accept(&p, "--nproc-per-node 3 --tee 1 train");
+    const ddp_launch_options *o = accept_line(&p, "--nproc-per-node 3 --tee 1 train");
     assert_true(o->tee[0] == 1 && o->tee[1] == 1 && o->tee[2] == 1 && o->redirects[0] == 0);
-    o = accept(&p, "--nproc-per-node 3 -t 0:3,2:1 -r 1:2 --log-dir logs train");
+    o = accept_line(&p, "--nproc-per-node 3 -t 0:3,2:1 -r 1:2 --log-dir logs train");
     assert_true(o->tee[0] == 3 && o->tee[1] == 0 && o->tee[2] == 1);
     assert_true(o->redirects[0] == 0 && o->redirects[1] == 2 && o->redirects[2] == 0);
-    o = accept(&p, "--nproc-per-node 2 --log-dir logs train"); /* shown and kept */
+    o = accept_line(&p, "--nproc-per-node 2 --log-dir logs train"); /* shown and kept */
     assert_true(o->tee[0] == 3 && o->tee[1] == 3 && o->redirects[0] == 0);
     assert_string_equal(o->log_dir, "logs");
 }
@@ -129,19 +148,19 @@ TEST(test_streams) {
 TEST(test_what_python_runs) {
     static parsed p;
     unsetenv("PYTHON_EXEC");
-    const ddp_launch_options *o = accept(&p, "train.py --lr 0.1");
+    const ddp_launch_options *o = accept_line(&p, "train.py --lr 0.1");
     assert_string_equal(o->program, "python3");
     expect_argv(o, "python3 -u train.py --lr 0.1");
     ddp_command_free(&p.command);
-    expect_argv(accept(&p, "-m pkg.train -m"), "python3 -u -m pkg.train -m");
+    expect_argv(accept_line(&p, "-m pkg.train -m"), "python3 -u -m pkg.train -m");
     ddp_command_free(&p.command);
     setenv("PYTHON_EXEC", "/opt/python", 1);
-    o = accept(&p, "./train.py");
+    o = accept_line(&p, "./train.py");
     assert_string_equal(o->program, "/opt/python");
     ddp_command_free(&p.command);
     unsetenv("PYTHON_EXEC");
-    expect_argv(accept(&p, "--no-python ./train.py"), "./train.py");
-    expect_argv(accept(&p, "./train.pyc"), "./train.pyc");
+    expect_argv(accept_line(&p, "--no-python ./train.py"), "./train.py");
+    expect_argv(accept_line(&p, "./train.pyc"), "./train.pyc");
 }
 
 TEST(test_variables) {
@@ -149,10 +168,10 @@ TEST(test_variables) {
     setenv("PET_NPROC_PER_NODE", "3", 1);
     setenv("PET_MAX_RESTARTS", "2", 1);
     setenv("PET_STANDALONE", "1", 1);
-    const ddp_launch_options *o = accept(&p, "train");
+    const ddp_launch_options *o = accept_line(&p, "train");
     assert_int_equal(o->nproc, 3);
     assert_int_equal(o->max_restarts, 2);
-    assert_int_equal(accept(&p, "--nproc-per-node 1 train")->nproc, 1);
+    assert_int_equal(accept_line(&p, "--nproc-per-node 1 train")->nproc, 1);
     unsetenv("PET_NPROC_PER_NODE");
     unsetenv("PET_MAX_RESTARTS");
     unsetenv("PET_STANDALONE");
@@ -165,8 +184,17 @@ TEST(test_what_one_machine_cannot_do) {
     static const struct {
         const char *line, *message, *rest;
     } cases[] = {
-        {"--nnodes 2 train", "--nnodes 2: ddprun starts ranks on this machine only, so it takes 1 or 1:1", ""},
-        {"--nnodes 1:4 train", "--nnodes 1:4: ddprun starts", NULL},
+        {"--nnodes 2 train", "--nnodes 2 needs --master-addr, host 0's address, the same on all hosts: where they meet",
+         ""},
+        {"--nnodes 1:4 train", "--nnodes 1:4: ddprun takes one number, and --elastic MIN:MAX", NULL},
+        {"--nnodes some train", "--nnodes some: it is a number of machines, 1 to 64", ""},
+        {"--nnodes 2 --node-rank 2 train", "--node-rank 2: there are 2 machines, whose numbers are 0 to 1", ""},
+        {"--nnodes 2 --standalone --master-addr 10.0.0.1 --node-rank 1 train",
+         "--standalone is one machine, and --nnodes 2", NULL},
+        {"--nnodes 2 --master-addr 192.0.2.7 train",
+         "--master-addr: 192.0.2.7 is not an address of this machine, which is host 0", NULL},
+        {"--nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --rdzv-conf timeout=x train",
+         "--rdzv-conf timeout=x: a timeout is", NULL},
         {"--node-rank 1 train", "--node-rank 1: there is one machine, whose number is 0", ""},
         {"--master-addr 192.0.2.7 train", "--master-addr: 192.0.2.7 ", here},
         {"--local-addr 192.0.2.7 train", "--local-addr: 192.0.2.7 ", here},
@@ -223,7 +251,7 @@ TEST(test_the_page_of_variables) {
     char *page;
     size_t nbytes;
     unsetenv("OMP_NUM_THREADS");
-    accept(&p, "--nproc-per-node 4 --rdzv-id job --max-restarts 2 --env");
+    accept_line(&p, "--nproc-per-node 4 --rdzv-id job --max-restarts 2 --env");
     assert_true(p.command.show_env);
     FILE *real = stdout;
     stdout = open_memstream(&page, &nbytes);

@@ -137,6 +137,8 @@ TEST_CASE(test_refusals) {
         {{"0", "2", "0", "2", "h", "1", "rank1"},
          "the environment's LS_STORE is 'rank1', but must be 'unix:' and a socket's name"},
         {{"0", "2", "0", "2", "h", "1", "unix:"}, "the environment's LS_STORE is 'unix:', but must be 'unix:' and a"},
+        {{"0", "2", "0", "2", "h", "1", "tcp:h"}, "the environment's LS_STORE is 'tcp:h', but must be 'unix:' and a"},
+        {{"0", "2", "0", "2", "h", "1", "tcp:h:0"}, "the environment's LS_STORE is 'tcp:h:0', but must be"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddp_rank self;
@@ -201,6 +203,8 @@ TEST_CASE(test_launchers) {
         {TORCH(0, 2, 29500) "TORCHELASTIC_USE_AGENT_STORE=False", 0, 2, 0, 2, 29500, "h", "2.none"},
         {TORCH(0, 2, 29500) "TORCHELASTIC_USE_AGENT_STORE=True LS_STORE=unix:s LS_JOB=j", 0, 2, 0, 2, 29500, "unix:s",
          "j"},
+        /* ddprun of another host */
+        {TORCH(1, 2, 29500) "LS_STORE=tcp:node0:4242 LS_JOB=j", 1, 2, 1, 2, 4242, "node0", "j"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ddp_rank self;

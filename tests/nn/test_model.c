@@ -166,7 +166,7 @@ TEST(sizes_are_read_as_they_are_written) {
 TEST_IN(scratch, what_is_no_model_is_refused) {
     static const char *const bad[] = {"mlp:10",  "mlp:0,3",        "mlp:784,,10", "nonsense",
                                       "",        "mlp:",           "mlp:784,10,", "mlp:-1,10",
-                                      "mlp:a,b", "mlp:3,16777217", "convnet:3",   "mlp:3 4"};
+                                      "mlp:a,b", "mlp:3,16777217", "convnet:3x",  "mlp:3 4"};
     ls_device *device = open_device(0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ls_model *model = (ls_model *)device;

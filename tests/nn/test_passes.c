@@ -117,6 +117,17 @@ TEST(an_mlp_has_the_gradients_of_its_loss) { expect_true_gradients("mlp:6,9,7,3"
 
 TEST(the_convnet_has_the_gradients_of_its_loss) { expect_true_gradients("convnet"); }
 
+/* Each word of a text that the built-in models do not have: ReLUs and additions on their own, strides, no biases, averages, batch
+ * norm of the input and of features. Smooth where it can be: a ReLU that tips over has no slope. */
+TEST_IN(scratch, a_network_in_a_file_has_the_gradients_of_its_loss) {
+    static const char text[] =
+        "input 2x9x9\nbatchnorm\nconv 3 kernel 3 stride 2 padding 2 bias none name a\nconv 3 kernel 3 "
+        "padding 1\nrelu\nadd a\nrelu name b\nconv 4 kernel 1 bias none from b\navgpool "
+        "global\nflatten\nlinear 5 bias none\nbatchnorm name c\nrelu\nlinear 5\nadd c\n";
+    scratch_write("net.net", text, sizeof text - 1);
+    expect_true_gradients(scratch_path("net.net"));
+}
+
 /* --- accumulation ------------------------------------------------------------------------------------------------ */
 
 static void expect_accumulation(const char *description) {

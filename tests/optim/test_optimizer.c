@@ -242,7 +242,7 @@ TEST_IN(scratch, the_batch_follows_from_the_devices) {
 TEST_IN(scratch, data_must_fit_the_model) {
     ls_device *device = open_device(0);
     ls_train_options settings = ls_train_defaults();
-    ls_dataset *train, *test;
+    ls_dataset *train = NULL, *test = NULL;
     ls_model *model = make_model(device, "mlp:100,10", 1, 0);
     assert_int_equal(ls_train_open_data(&settings, model, &train, &test), LS_ERR_INVALID);
     assert_true(!train && !test);
@@ -256,6 +256,7 @@ TEST_IN(scratch, data_must_fit_the_model) {
     assert_int_equal(ls_dataset_count(test), 10000);
     ls_dataset_close(train);
     ls_dataset_close(test);
+    train = test = NULL;
     ls_model_destroy(model);
     settings = ls_train_defaults();
     model = make_model(device, "mlp:784,9", 1, 0);

@@ -4,6 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/base/test.h"
+
+/* What each rank saw. */
+struct seed_outcomes {
+    ls_status status;                              /* the first failure */
+    int done;                                      /* seeds that were run to the end */
+    uint64_t weights[SEEDS_MAX], state[SEEDS_MAX]; /* hashes after the last step */
+};
+
 struct assignment {
     const struct plan *plan;
     int seeds;
@@ -54,15 +63,15 @@ static void run_assignment(struct rank *rank) {
     plan_groups_close(&plan.groups);
 }
 
-void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {
+static void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes) {
     struct assignment assignment = {plan, seeds, drop_wait, outcomes};
     int ranks = plan_ranks(plan);
     for (int r = 0; r < ranks; r++) outcomes[r] = (struct seed_outcomes){.status = LS_ERR_SYSTEM};
     run_training_ranks(ranks, run_assignment, &assignment);
 }
 
-int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
-                   const struct outcome *expected, bool same_mode) {
+static int first_red(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
+                     const struct outcome *expected, bool same_mode) {
     int ranks = plan_ranks(plan);
     size_t last = plan->steps - 1;
     for (int seed = 1; seed <= seeds; seed++) {
@@ -74,6 +83,22 @@ int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcome
         }
     }
     return 0;
+}
+
+/* A missing wait mostly shows at once: all seeds are run where a few have shown nothing. */
+int red_seed(const struct plan *plan, int seeds, const char *drop_wait, const struct outcome *expected,
+             bool same_mode) {
+    enum { FEW = 2 };
+    struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
+    assert_non_null(outcomes);
+    int red = 0, tried = drop_wait ? FEW : seeds;
+    for (;; tried = seeds) {
+        run_seeds(plan, tried, drop_wait, outcomes);
+        red = first_red(plan, tried, outcomes, expected, same_mode);
+        if (red > 0 || tried >= seeds) break;
+    }
+    shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
+    return red;
 }
 
 void expect_same_bits_in_any_order(struct rank *rank, int seeds,

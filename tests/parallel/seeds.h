@@ -7,22 +7,11 @@
 
 enum { SEEDS_MAX = 128 };
 
-/* What each rank saw. */
-struct seed_outcomes {
-    ls_status status;                              /* the first failure */
-    int done;                                      /* seeds that were run to the end */
-    uint64_t weights[SEEDS_MAX], state[SEEDS_MAX]; /* hashes after the last step */
-};
-
 /* Runs the plan with the seeds 1 .. `seeds` in processes of their own; all events named `drop_wait` (NULL: none) lose
- * their waits. outcomes[rank], in shared memory. */
-void run_seeds(const struct plan *plan, int seeds, const char *drop_wait, struct seed_outcomes *outcomes);
-
-/* The first seed whose run failed or whose bits are not those of `expected`; 0: there is none. `same_mode`:
- * expected[rank] comes from the same plan, so each rank's buffers count too; otherwise only rank 0's do, whose
- * statistics are kept. */
-int first_red_seed(const struct plan *plan, int seeds, const struct seed_outcomes *outcomes,
-                   const struct outcome *expected, bool same_mode);
+ * their waits. Returns the first seed whose run failed or whose bits are not those of `expected`; 0: there is none.
+ * `same_mode`: expected[rank] comes from the same plan, so each rank's buffers count too; otherwise only rank 0's do,
+ * whose statistics are kept. */
+int red_seed(const struct plan *plan, int seeds, const char *drop_wait, const struct outcome *expected, bool same_mode);
 
 /* For a rank: what `run` returns for a process group and a mode of the streams (LS_CPU_STREAMS) must be the same
  * inline, with the seeds 1 .. `seeds` and with threads. All runs are in one group, which is opened here. */

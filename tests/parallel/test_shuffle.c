@@ -38,22 +38,12 @@ static struct outcome *expected_of(struct plan plan) {
     return outcomes;
 }
 
-/* `drop_wait` NULL: `expected` may be another mode's. */
-static int red_seed(const struct plan *plan, int seeds, const char *drop_wait, const struct outcome *expected) {
-    struct seed_outcomes *outcomes = shared_alloc(MAX_RANKS * sizeof *outcomes);
-    assert_non_null(outcomes);
-    run_seeds(plan, seeds, drop_wait, outcomes);
-    int seed = first_red_seed(plan, seeds, outcomes, expected, drop_wait != NULL);
-    shared_free(outcomes, MAX_RANKS * sizeof *outcomes);
-    return seed;
-}
-
 static void release(struct outcome *outcomes) { shared_free(outcomes, MAX_RANKS * sizeof *outcomes); }
 
 /* --- all waits in place ------------------------------------------------------------------------------------------ */
 
 static void expect_right_in_every_order(struct plan plan, int seeds, const struct outcome *expected) {
-    int seed = red_seed(&plan, seeds, NULL, expected);
+    int seed = red_seed(&plan, seeds, NULL, expected, false); /* which may be another mode's */
     if (seed > 0) fail_msg("%s in mode %d is wrong with the seed %d", plan.model, (int)plan.mode, seed);
 }
 
@@ -129,7 +119,7 @@ static void expect_red_without(const struct plan *model, enum mode mode, const c
     struct outcome *expected = expected_of(plan);
     int green = 0;
     for (; *names; names++) {
-        int seed = red_seed(&plan, RED_SEEDS, *names, expected);
+        int seed = red_seed(&plan, RED_SEEDS, *names, expected, true);
         if (seed == 0) green++;
         if (seed == 0) print_error("without the wait for \"%s\" no order of %d was wrong\n", *names, RED_SEEDS);
         if (seed > 0) print_message("without the wait for \"%s\": wrong with the seed %d\n", *names, seed);

@@ -7,6 +7,7 @@
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
+#include "tests/data/folders.h"
 #include "tests/programs/program.h"
 
 enum { SAMPLES = 12, SIDE = 28, IMAGES_BYTES = 16 + SAMPLES * SIDE * SIDE, LABELS_BYTES = 8 + SAMPLES };
@@ -128,21 +129,53 @@ TEST_IN(programs, test_damaged_gzip) {
     free(images);
 }
 
-/* Images of another size than the model's, and of a size for which another model is right. */
+static void write_small_images(const char *name) {
+    unsigned char images[IMAGES_BYTES];
+    make_images(images);
+    write_big_endian(images + 8, 14);
+    write_big_endian(images + 12, 14);
+    scratch_write(name, images, 16 + SAMPLES * 14 * 14);
+}
+
+/* Images of another size than those of the other split or than the model's, and of a size for which another model is right. */
 TEST_IN(programs, test_another_image_size) {
     char options[400];
     write_folder();
     for (int split = 0; split < 2; split++) {
-        const char *name = split ? test_images : train_images;
-        unsigned char images[IMAGES_BYTES];
-        make_images(images);
-        write_big_endian(images + 8, 14);
-        write_big_endian(images + 12, 14);
-        scratch_write(name, images, 16 + SAMPLES * 14 * 14);
-        expect_bad_data("1 x 14 x 14 = 196 values, the model takes 784");
+        write_small_images(split ? test_images : train_images);
+        expect_bad_data(split ? "have 1 x 14 x 14 values, those of" : "train-images-idx3-ubyte 1 x 14 x 14");
     }
+    write_small_images(train_images);
+    write_small_images(test_images);
+    expect_bad_data("1 x 14 x 14 = 196 values, the model takes 784: --model mlp:196,256,10 would fit");
     snprintf(options, sizeof options, "--model mlp:784,9 --data %s", scratch_folder());
     expect_refusal("is out of range 0 to 8: the model has 9 outputs", options);
+}
+
+/* --- the other layouts, from the command line --------------------------------------------------------------------- */
+
+static void expect_bad_arrays(const char *text, const char *model) {
+    char options[400];
+    snprintf(options, sizeof options, "--data %s --model %s", scratch_folder(), model);
+    expect_refusal(text, options);
+}
+
+TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
+    static const float values[6] = {0, 1, 2, 3, 4, 5};
+    folders_write_npy("inputs.npy", "<f4", "(2, 3)", values, 24);
+    folders_write_npy("targets.npy", "<f4", "(2, 2)", values, 16);
+    expect_bad_arrays("3 x 1 x 1 = 3 values, the model takes 784: --model wide:3,256,2 would fit", "mlp");
+    expect_bad_arrays("has target vectors, but the model is trained on labels: save int64 labels", "mlp:3,2");
+    expect_bad_arrays("has target vectors of 2 values, the model gives 5", "wide:3,5");
+    folders_write_npy("targets.npy", "|u1", "(2,)", "\1\0", 2);
+    expect_bad_arrays("has labels, but the model is trained on target vectors", "wide:3,2");
+    expect_bad_arrays("label 1 of sample 0 is out of range 0 to 0: the model has 1 outputs", "mlp:3,1");
+    unlink(scratch_path("targets.npy"));
+    expect_bad_arrays("there is no targets.npy or targets.npy.gz in ", "mlp:3,2");
+    unlink(scratch_path("inputs.npy"));
+    expect_bad_arrays("there is no data in ", "mlp:3,2");
+    scratch_write("table.csv", "1,2", 3);
+    expect_bad_arrays("but table.csv: convert it with: python3 -c 'import numpy as n; ", "mlp:3,2");
 }
 
 /* A class for each output of the model, however many; what nobody evaluates need not be there. */

@@ -78,26 +78,42 @@ TEST_IN(programs, a_good_run_leaves_no_record) {
     assert_non_null(strstr(p.err_text, "/none: No such file or directory; give a folder that can be written"));
 }
 
-/* Labels, too, are the same on all ranks, whatever they share. */
-TEST_IN(programs, debug_collectives_has_nothing_against_good_runs) {
-    static const char *const modes[] = {
-        "--spawn 3 --model convnet --uneven --join",
-        "--spawn 3 --model deep --shard-state 3 --sync-bn",
-        "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
-        "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
-        "--spawn 3 --model branched --find-unused",
-        "--spawn 2 --model mlp --compress topk:0.1 --clip-norm 1 --debug-ranks",
-    };
+/* A run with the option ends well, with the bits of one without. */
+static void expect_same_bits(const char *run, const char *option) {
     static program p;
     char plain[PROGRAM_HASH + 1], compared[PROGRAM_HASH + 1];
-    for (size_t i = 0; i < COUNT_OF(modes); i++) {
-        assert_int_equal(program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet", modes[i]), 0);
-        program_read_hash(&p, plain);
-        if (program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet --debug-collectives", modes[i]) != 0)
-            fail_msg("%s: %s", modes[i], p.err_text);
-        program_read_hash(&p, compared);
-        assert_string_equal(plain, compared);
-    }
+    assert_int_equal(program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet", run), 0);
+    program_read_hash(&p, plain);
+    if (program_run(&p, "ddp_train %s --steps 3 --batch-size 24 --quiet %s", run, option) != 0)
+        fail_msg("%s: %s", run, p.err_text);
+    program_read_hash(&p, compared);
+    assert_string_equal(plain, compared);
+}
+
+static const char *const good_runs[] = {
+    "--spawn 3 --model convnet --uneven --join",
+    "--spawn 3 --model deep --shard-state 3 --sync-bn",
+    "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
+    "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
+    "--spawn 3 --model branched --find-unused",
+};
+
+/* Labels, too, are the same on all ranks, whatever they share. */
+TEST_IN(programs, debug_collectives_has_nothing_against_good_runs) {
+    for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-collectives");
+    expect_same_bits("--spawn 2 --model mlp --compress topk:0.1 --clip-norm 1 --debug-ranks", "--debug-collectives");
+}
+
+/* Nor what values are said to be (tests/ddp_procs/test_debug_values.c), in half precision and in recomputed segments, too. */
+TEST_IN(programs, debug_values_has_nothing_against_good_runs) {
+    for (size_t i = 0; i < COUNT_OF(good_runs); i++) expect_same_bits(good_runs[i], "--debug-values");
+    expect_same_bits("--spawn 2 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --sequence-parallel --precision bf16 "
+                     "--checkpoint-activations 1",
+                     "--debug-values");
+    expect_same_bits("--spawn 2 --model gpt:2,2,32,16 --data sums:1 --shard-state 3 --prefetch-blocks 1 "
+                     "--checkpoint-activations 1",
+                     "--debug-values --debug-collectives");
+    expect_same_bits("--spawn 4 --model convnet --tensor 2 --pipeline 2 --precision fp16", "--debug-values");
 }
 
 /* The others wait for it before the operation, unless it died within one. */

@@ -164,6 +164,41 @@ TEST_IN(programs, test_options_do_what_they_say) {
     program_expect_text(&p, ", which is far from 1: is it a time of this node");
 }
 
+/* Beyond a node, rows say on how many of them the devices lie; --devices-per-node makes smaller ones of them. */
+TEST_IN(programs, test_rows_name_their_nodes) {
+    const char *line = "replay --node=dgx1-v100 --workload=resnet50 --per-device-batch=32 --mode=ddp --quiet";
+    assert_int_equal(program_run(&p, "%s --n=4,12,16", line), 0);
+    assert_non_null(strstr(p.out_text, "nodes x"));
+    assert_non_null(strstr(p.out_text, "  1 x 4 "));
+    assert_non_null(strstr(p.out_text, "1 x 8 + 4 "));
+    assert_non_null(strstr(p.out_text, "  2 x 8 "));
+    assert_int_equal(program_run(&p, "%s --n=4,8", line), 0);
+    assert_null(strstr(p.out_text, "nodes x"));
+    assert_int_equal(program_run(&p, "%s --n=8 --devices-per-node=2 --collectives=messages", line), 0);
+    assert_non_null(strstr(p.out_text, " 4 x 2 "));
+    assert_int_equal(program_run(&p, "%s --n=8 --devices-per-node=9", line), 1);
+    assert_int_equal(program_run(&p, "%s --n=72 --collectives=messages", line), 1);
+    assert_non_null(strstr(p.err_text, "messages between 9 nodes of dgx1-v100 are too many to model"));
+    /* more than a group has room for: 16 replicas of 8 ranks */
+    assert_int_equal(program_run(&p, "replay --node=dgx-a100 --workload=wide --batch=16 --mode=ddp --n=128 --tensor=8"),
+                     0);
+    assert_non_null(strstr(p.out_text, " 16 x 8 "));
+    assert_int_equal(program_run(&p, "%s --n=12 --hierarchical", line), 1);
+    assert_non_null(strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs as many on each node, and 8 fit"));
+}
+
+TEST_IN(programs, test_a_step_over_nodes) {
+    const char *of = "replay --node=dgx1-v100 --workload=vgg16 --per-device-batch=4 --mode=ddp --n=16 --quiet";
+    char line[300];
+    double ring_ms = step_ms(of, "DDP", 16);
+    snprintf(line, sizeof line, "%s --hierarchical", of);
+    double hierarchical_ms = step_ms(line, "DDP", 16);
+    snprintf(line, sizeof line, "%s --devices-per-node=2", of);
+    double spread_ms = step_ms(line, "DDP", 16);
+    assert_true(hierarchical_ms < ring_ms); /* 553 MB once over the network, rather than 1.9 times */
+    assert_true(spread_ms > ring_ms);       /* eight nodes' hops */
+}
+
 TEST_IN(programs, test_bucket_sizes_are_rows) {
     cJSON *result = replay(ON " --batch=64 --n=2,8 --mode=ddp --bucket-cap-mb=0.5,5,100");
     static const double caps[] = {0.5, 5, 100};

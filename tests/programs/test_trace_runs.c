@@ -176,7 +176,7 @@ TEST_IN(programs, test_recording_changes_nothing) {
     expect_success(
         program_run(&p, "dp_train " SMALL " --devices 2 --steps 12 --quiet --trace %s", scratch_path("quiet")));
     assert_int_equal(count_text(p.out_text, "trace"), 0);
-    assert_true(is_there("quiet/rank_0.json") && is_there("quiet/merged.json"));
+    assert_true(is_there("quiet/rank_0.pt.trace.json") && is_there("quiet/merged.json"));
 }
 
 /* --- the folder -------------------------------------------------------------------------------------------------- */
@@ -184,10 +184,10 @@ TEST_IN(programs, test_recording_changes_nothing) {
 TEST_IN(programs, test_an_earlier_trace_is_replaced) {
     const char *folder = scratch_path("again");
     expect_success(program_run(&p, "ddp_train " SMALL " --spawn 3 --batch-size 66 --steps 3 --trace %s", folder));
-    assert_true(is_there("again/rank_2.json"));
+    assert_true(is_there("again/rank_2.pt.trace.json"));
     scratch_write("again/notes.txt", "mine", 4);
     expect_success(program_run(&p, "ddp_train " SMALL " --spawn 2 --steps 3 --trace %s", scratch_path("again")));
-    assert_false(is_there("again/rank_2.json"));
+    assert_false(is_there("again/rank_2.pt.trace.json"));
     assert_true(is_there("again/notes.txt"));
     ls_trace *trace = read_trace("again");
     assert_int_equal(ls_trace_what(trace)->world_size, 2);

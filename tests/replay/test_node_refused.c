@@ -64,6 +64,7 @@ TEST(test_damaged_figures_are_refused) {
         {"\"host\": {", "\"hosts\": 1, \"host\": {", ":6: hosts is not known here"},
         {"\"slow_down\": 1.5", "\"slow_down\": 0.5", ":15: slow_down must lie between 1 and 100"},
         {"\"hop_us\": 2", "\"hop_us\": 2, \"network_GBps\": 1", ":15: a network needs network_hop_us and network_GBps"},
+        {"\"hop_us\": 2", "\"hop_us\": 2, \"network_switch_GBps\": 1", ":15: network_switch_GBps needs network_hop_us"},
         {"\"bus_GBps\": 3, ", "", ":15: bus_GBps is missing"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_damage(bad[i][0], bad[i][1], bad[i][2]);

@@ -318,7 +318,7 @@ TEST_IN(scratch, what_cannot_be_replayed_is_refused) {
     ls_node_change_collectives(b.node)->network_GBps = 1;
     planned_make(&b);
     b.options.collectives = LS_PLAN_BY_MESSAGES;
-    expect_refusal(&b, "messages between nodes");
+    expect_refusal(&b, "4 devices, between which messages have routes, not 5");
     b.options.collectives = LS_PLAN_BY_COST;
     b.options.devices = 4;
     b.options.batch = 9; /* pieces of 3 */

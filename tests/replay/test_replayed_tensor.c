@@ -227,5 +227,6 @@ TEST_WITH(open_all, close_all, what_cannot_be_shared_is_refused_by_name) {
     expect_refusal("wide", &plan, "--compress topk");
     plan = plan_of(2, 64);
     plan.devices = 16;
-    expect_refusal("wide", &plan, "several nodes");
+    plan.collectives = LS_PLAN_BY_MESSAGES;
+    expect_refusal("wide", &plan, "--collectives messages");
 }

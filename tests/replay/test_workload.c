@@ -47,6 +47,7 @@ TEST(networks_have_their_published_size) {
         {"vgg16", 138357544, 15.47, 0.005 / 15.47, 1},         {"bert-large", 336226108, 43.595859968, 1e-12, 2},
         {"gpt2-xl", 1557611200, 1753.3517824, 1e-12, 2},       {"gpt2-124m", 124439808, 145.8241536, 1e-12, 2},
         {"megatron-1.2b", 1213479936, 1369.0208256, 1e-12, 2}, {"megatron-8.3b", 8317040640, 8974.334164992, 1e-12, 2},
+        {"gpt-534m", 533720064, 1292.114067456, 1e-12, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_workload *w = open_workload(rows[i].name);
@@ -62,14 +63,14 @@ TEST(networks_have_their_published_size) {
 TEST(transformers_have_the_flops_of_their_formula) {
     static const struct {
         const char *name;
-        double d, layers, vocabulary;
-    } rows[] = {{"gpt2-xl", 1600, 48, 50257},
-                {"gpt2-124m", 768, 12, 50257},
-                {"megatron-1.2b", 1536, 40, 51200},
-                {"megatron-8.3b", 3072, 72, 51200}};
-    const double s = 1024;
+        double d, layers, vocabulary, s;
+    } rows[] = {{"gpt2-xl", 1600, 48, 50257, 1024},
+                {"gpt2-124m", 768, 12, 50257, 1024},
+                {"megatron-1.2b", 1536, 40, 51200, 1024},
+                {"megatron-8.3b", 3072, 72, 51200, 1024},
+                {"gpt-534m", 1536, 16, 50304, 2048}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        double d = rows[i].d;
+        double d = rows[i].d, s = rows[i].s;
         ls_workload *w = open_workload(rows[i].name);
         double formula = rows[i].layers * (2 * s * 12 * d * d + 4 * s * s * d) + 2 * s * d * rows[i].vocabulary;
         expect_close(phase_flops(w, "forward", true), formula, 1e-12);

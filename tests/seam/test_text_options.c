@@ -44,7 +44,7 @@ TEST_IN(scratch, images_that_are_given_are_refused) {
     for (int i = 0; i < 3; i++) {
         ls_train_options o = options_for("gpt", i < 2 ? data[i] : given);
         assert_int_equal(ls_train_options_check(&o, 1), LS_OK);
-        assert_int_equal(ls_train_open_text(&o, &train, &test), LS_ERR_USAGE);
+        assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
         scratch_expect_error("has images, and gpt takes tokens", o.data);
         assert_true(!train && !test);
     }
@@ -53,7 +53,7 @@ TEST_IN(scratch, images_that_are_given_are_refused) {
 static void expect_completed(const char *model, const char *data, const char *expected) {
     ls_train_options o = options_for(model, data);
     ls_dataset *train, *test;
-    assert_int_equal(ls_train_open_text(&o, &train, &test), LS_OK);
+    assert_int_equal(ls_train_open_first(&o, &train, &test), LS_OK);
     assert_string_equal(o.model, expected);
     bool is_random = strncmp(data, "random:", 7) == 0;
     assert_true(!train == is_random && !test == is_random);
@@ -77,14 +77,14 @@ TEST_IN(scratch, the_datas_vocabulary_completes_the_model) {
     expect_completed("mlp", "random:1", "mlp");
     ls_train_options o = options_for("gpt:2,2,32,16,6", data);
     ls_dataset *train, *test;
-    assert_int_equal(ls_train_open_text(&o, &train, &test), LS_ERR_USAGE);
+    assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
     scratch_expect_error("its vocabulary of 6 is too small for the 7 different bytes", "give 7 or more");
     assert_true(!train && !test);
     o = options_for("gpt", "sums:x");
-    assert_int_equal(ls_train_open_text(&o, &train, &test), LS_ERR_USAGE);
+    assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
     scratch_expect_error("sums:x", "no number");
     o = options_for("gpt", "text:");
-    assert_int_equal(ls_train_open_text(&o, &train, &test), LS_ERR_USAGE);
+    assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
     scratch_expect_error("names no file", NULL);
 }
 
@@ -95,7 +95,7 @@ TEST_IN(scratch, a_model_of_images_takes_no_text) {
     for (int i = 0; i < 2; i++) {
         ls_train_options o = options_for("mlp:784,10", data[i]);
         ls_dataset *train, *test;
-        assert_int_equal(ls_train_open_text(&o, &train, &test), LS_OK);
+        assert_int_equal(ls_train_open_first(&o, &train, &test), LS_OK);
         assert_true(!train && !test);
         assert_int_equal(ls_train_open_data(&o, model, &train, &test), LS_ERR_USAGE);
         scratch_expect_error("is a text, and mlp:784,10 takes images", data[i]);

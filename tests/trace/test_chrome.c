@@ -96,8 +96,8 @@ TEST_IN(scratch, test_what_is_written_again_is_the_same) {
         assert_int_equal(ls_trace_read(&read, scratch_path("run")), LS_OK);
         for (int rank = 0; rank < 2; rank++)
             assert_int_equal(ls_trace_write_rank(read, scratch_path("again"), rank), LS_OK);
-        expect_same_files("run/rank_0.json", "again/rank_0.json");
-        expect_same_files("run/rank_1.json", "again/rank_1.json");
+        expect_same_files("run/rank_0.pt.trace.json", "again/rank_0.pt.trace.json");
+        expect_same_files("run/rank_1.pt.trace.json", "again/rank_1.pt.trace.json");
         ls_trace_destroy(read);
     }
 }
@@ -162,7 +162,7 @@ static void write_again(const char *name, bool strange) {
 }
 
 TEST_IN(scratch, test_any_layout_is_read) {
-    static const char *const names[] = {"run/rank_0.json", "run/rank_1.json"};
+    static const char *const names[] = {"run/rank_0.pt.trace.json", "run/rank_1.pt.trace.json"};
     for (int strange = 0; strange < 2; strange++) {
         small_trace_write("run", true);
         for (int rank = 0; rank < 2; rank++) write_again(names[rank], strange);
@@ -171,15 +171,15 @@ TEST_IN(scratch, test_any_layout_is_read) {
         small_trace_write("run", true);
         for (int rank = 0; rank < 2; rank++)
             assert_int_equal(ls_trace_write_rank(read, scratch_path("again"), rank), LS_OK);
-        expect_same_files(names[0], "again/rank_0.json");
-        expect_same_files(names[1], "again/rank_1.json");
+        expect_same_files(names[0], "again/rank_0.pt.trace.json");
+        expect_same_files(names[1], "again/rank_1.pt.trace.json");
         ls_trace_destroy(read);
     }
 }
 
 TEST_IN(scratch, test_a_trace_without_times_has_none_in_its_file) {
     small_trace_write("run", false);
-    char *text = scratch_read_text("run/rank_0.json");
+    char *text = scratch_read_text("run/rank_0.pt.trace.json");
     assert_int_equal(count_text(text, "\"ts\": 0.000"), 5 + 2);
     assert_int_equal(count_text(text, "\"timed\": false"), 5 + 2);
     assert_int_equal(count_text(text, "\"us\": -1"), 3);
@@ -192,11 +192,32 @@ TEST_IN(scratch, test_a_trace_without_times_has_none_in_its_file) {
     ls_trace_destroy(read);
 }
 
+/* Both ends of each arrow, by its id: within the lanes' events it never leads back in time. */
+TEST_IN(scratch, test_arrows_end_after_they_begin) {
+    small_trace_write("run", true);
+    ls_json *json;
+    double begin_us[100] = {0};
+    int arrows = 0;
+    assert_int_equal(ls_json_open(&json, scratch_path("run/rank_1.pt.trace.json")), LS_OK);
+    const cJSON *root = ls_json_root(json), *event;
+    cJSON_ArrayForEach(event, ls_json_array(json, root, "traceEvents")) {
+        const char *phase = ls_json_text(json, event, "ph");
+        if (strcmp(phase, "s") != 0 && strcmp(phase, "f") != 0) continue;
+        int64_t id = ls_json_whole(json, event, "id", 1, 99);
+        double at_us = ls_json_number(json, event, "ts", 0, 1e9);
+        if (phase[0] == 's') begin_us[id] = at_us;
+        if (phase[0] == 'f') assert_true(at_us >= begin_us[id]);
+        arrows += phase[0] == 'f';
+    }
+    assert_int_equal(arrows, 3);
+    ls_json_close(json);
+}
+
 /* The file as JSON, as other programs see it. */
 TEST_IN(scratch, test_the_file_says_what_tools_look_for) {
     small_trace_write("run", true);
     ls_json *json;
-    assert_int_equal(ls_json_open(&json, scratch_path("run/rank_1.json")), LS_OK);
+    assert_int_equal(ls_json_open(&json, scratch_path("run/rank_1.pt.trace.json")), LS_OK);
     const cJSON *root = ls_json_root(json), *event;
     assert_int_equal(ls_json_whole(json, ls_json_object(json, root, "distributedInfo"), "rank", 0, 9), 1);
     int kernels = 0, arrows = 0, steps = 0;
@@ -222,8 +243,12 @@ TEST_IN(scratch, test_the_file_says_what_tools_look_for) {
         } else if (strcmp(name, "Memcpy HtoD copy") == 0) {
             kernels++;
             assert_string_equal(ls_json_text(json, event, "cat"), "gpu_memcpy");
+            double us = ls_json_number(json, event, "dur", 0, 99), bytes = ls_json_number(json, args, "bytes", 1, 1e9);
+            assert_true(fabs(ls_json_number(json, args, "memory bandwidth (GB/s)", 0, 1e9) - bytes / us / 1e3) < 1e-6);
         } else if (strcmp(name, "wait for all_reduce") != 0) { /* the launch */
             assert_string_equal(ls_json_text(json, event, "cat"), "cuda_runtime");
+            assert_string_equal(name, "cudaLaunchKernel");
+            assert_memory_equal(ls_json_text(json, args, "launch"), "launch \"gemm\"", 13);
             assert_int_equal(ls_json_whole(json, args, "correlation", 1, 99), 2);
         }
     }
@@ -271,7 +296,7 @@ TEST_IN(scratch, test_files_can_be_read_into_one_trace) {
     ls_trace_destroy(trace);
     assert_int_equal(ls_trace_create(&trace), LS_OK);
     for (int rank = 0; rank < 2; rank++) {
-        char *text = scratch_read_text(rank == 0 ? "run/rank_0.json" : "run/rank_1.json");
+        char *text = scratch_read_text(rank == 0 ? "run/rank_0.pt.trace.json" : "run/rank_1.pt.trace.json");
         assert_int_equal(ls_trace_read_text(trace, "rank", text, strlen(text)), LS_OK);
         free(text);
     }
@@ -288,12 +313,13 @@ TEST_IN(scratch, test_clearing_removes_the_files_of_a_trace_alone) {
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
     small_trace_write("run", true);
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_OK);
-    static const char *const others[] = {"run/rank_007.json", "run/rank_x.json", "run/rank_1.json.old", "run/my.json"};
+    static const char *const others[] = {"run/rank_007.pt.trace.json", "run/rank_x.json",
+                                         "run/rank_1.pt.trace.json.old", "run/my.json"};
     for (int i = 0; i < 4; i++) scratch_write(others[i], "mine", 4);
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_OK);
     assert_int_equal(access(scratch_path("run/merged.json"), F_OK), 0);
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
-    static const char *const ours[] = {"run/rank_0.json", "run/rank_1.json", "run/merged.json"};
+    static const char *const ours[] = {"run/rank_0.pt.trace.json", "run/rank_1.pt.trace.json", "run/merged.json"};
     for (int i = 0; i < 3; i++) assert_int_equal(access(scratch_path(ours[i]), F_OK), -1);
     for (int i = 0; i < 4; i++) assert_int_equal(access(scratch_path(others[i]), F_OK), 0);
 }

@@ -104,7 +104,7 @@ static const struct damage {
 
 TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
     small_trace_write("run", true);
-    char *text = scratch_read_text("run/rank_0.json");
+    char *text = scratch_read_text("run/rank_0.pt.trace.json");
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         int line;
         char *damaged = replaced(text, damages[i].what, damages[i].with, &line), place[32];
@@ -129,7 +129,7 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
 
 TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
     small_trace_write("run", true);
-    char *text = scratch_read_text("run/rank_0.json");
+    char *text = scratch_read_text("run/rank_0.pt.trace.json");
     size_t whole = strlen(text) - 1; /* without the last line's end it is the same */
     for (size_t length = 0; length < whole; length += length < 200 ? 1 : 37) {
         ls_trace *trace;
@@ -162,22 +162,22 @@ static void expect_folder_refused(ls_status status, const char *said, const char
 TEST_IN(scratch, test_folders_that_hold_no_whole_run_are_refused) {
     expect_folder_refused(LS_ERR_IO, "cannot read the folder", "run");
     small_trace_write("run", true);
-    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
-    expect_folder_refused(LS_ERR_IO, "2 ranks of this run were recorded", "rank_1.json is missing");
+    assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
+    expect_folder_refused(LS_ERR_IO, "2 ranks of this run were recorded", "rank_1.pt.trace.json is missing");
     small_trace_write("run", true);
-    assert_int_equal(remove(scratch_path("run/rank_0.json")), 0);
-    expect_folder_refused(LS_ERR_IO, "rank_0.json is missing", NULL);
-    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
+    assert_int_equal(remove(scratch_path("run/rank_0.pt.trace.json")), 0);
+    expect_folder_refused(LS_ERR_IO, "rank_0.pt.trace.json is missing", NULL);
+    assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
     expect_folder_refused(LS_ERR_IO, "holds no trace", NULL);
     small_trace_write("run", true);
-    assert_int_equal(rename(scratch_path("run/rank_0.json"), scratch_path("run/rank_1.json")), 0);
-    char *text = scratch_read_text("run/rank_1.json");
-    scratch_write("run/rank_0.json", text, strlen(text));
-    expect_folder_refused(LS_ERR_INVALID, "this is the file of rank 0", "rank_1.json:1:");
-    scratch_write("run/rank_2.json", text, strlen(text));
+    assert_int_equal(rename(scratch_path("run/rank_0.pt.trace.json"), scratch_path("run/rank_1.pt.trace.json")), 0);
+    char *text = scratch_read_text("run/rank_1.pt.trace.json");
+    scratch_write("run/rank_0.pt.trace.json", text, strlen(text));
+    expect_folder_refused(LS_ERR_INVALID, "this is the file of rank 0", "rank_1.pt.trace.json:1:");
+    scratch_write("run/rank_2.pt.trace.json", text, strlen(text));
     free(text);
     small_trace_write("run", true);
-    expect_folder_refused(LS_ERR_INVALID, "different runs", "rank_2.json");
+    expect_folder_refused(LS_ERR_INVALID, "different runs", "rank_2.pt.trace.json");
 }
 
 TEST_IN(scratch, test_files_of_different_runs_are_refused) {
@@ -196,11 +196,11 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         small_trace_write("run", true);
-        damage_file("run/rank_1.json", rows[i].what, rows[i].with);
+        damage_file("run/rank_1.pt.trace.json", rows[i].what, rows[i].with);
         expect_folder_refused(LS_ERR_INVALID, rows[i].said, ".json:");
     }
     small_trace_write("run", true);
-    damage_file("run/rank_1.json", "\"device_name\": \"\"",
+    damage_file("run/rank_1.pt.trace.json", "\"device_name\": \"\"",
                 "\"device_name\": \"another\""); /* a rank may have its own */
     ls_trace *trace;
     assert_int_equal(ls_trace_read(&trace, scratch_path("run")), LS_OK);
@@ -209,8 +209,9 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
 
 TEST_IN(scratch, test_a_cycle_is_refused_where_it_lies) {
     small_trace_write("run", true);
-    damage_file("run/rank_1.json", "\"id\": 2, \"kind\": \"copy\"", "\"id\": 2, \"kind\": \"copy\", \"after\": [1]");
-    expect_folder_refused(LS_ERR_INVALID, "which waits for it", "rank_1.json:19:");
+    damage_file("run/rank_1.pt.trace.json", "\"id\": 2, \"kind\": \"copy\"",
+                "\"id\": 2, \"kind\": \"copy\", \"after\": [1]");
+    expect_folder_refused(LS_ERR_INVALID, "which waits for it", "rank_1.pt.trace.json:19:");
     assert_int_equal(ls_trace_merge(scratch_path("run")), LS_ERR_INVALID);
     scratch_expect_error("which waits for it", NULL);
     assert_int_equal(remove(scratch_path("run/merged.json")), -1); /* nothing was written */
@@ -221,12 +222,12 @@ static void expect_not_cleared(const char *file) {
     scratch_expect_error(file, "move it away");
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_ERR_INVALID);
     scratch_expect_error(file, "move it away");
-    assert_int_equal(access(scratch_path("run/rank_1.json"), F_OK), 0);
+    assert_int_equal(access(scratch_path("run/rank_1.pt.trace.json"), F_OK), 0);
 }
 
 TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
     static const char *const texts[] = {"", "{}", "{\"traceEvents\": []}\n", "{\n\"lockstep\": 1, \"rank\": 2}\n"};
-    static const char *const names[] = {"run/merged.json", "run/rank_0.json", "run/rank_12.json"};
+    static const char *const names[] = {"run/merged.json", "run/rank_0.pt.trace.json", "run/rank_12.pt.trace.json"};
     for (int i = 0; i < 4 * 3; i++) {
         small_trace_write("run", true);
         scratch_write(names[i % 3], texts[i / 3], strlen(texts[i / 3]));
@@ -235,16 +236,16 @@ TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
     }
     small_trace_write("run", true);
     alarm(20); /* rather die than wait for a writer */
-    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
-    assert_int_equal(mkfifo(scratch_path("run/rank_1.json"), 0600), 0);
-    expect_not_cleared("rank_1.json");
-    expect_folder_refused(LS_ERR_IO, "rank_1.json", "not a regular file");
+    assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
+    assert_int_equal(mkfifo(scratch_path("run/rank_1.pt.trace.json"), 0600), 0);
+    expect_not_cleared("rank_1.pt.trace.json");
+    expect_folder_refused(LS_ERR_IO, "rank_1.pt.trace.json", "not a regular file");
     alarm(0);
-    assert_int_equal(remove(scratch_path("run/rank_1.json")), 0);
+    assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
     small_trace_write("run", true);
-    assert_int_equal(symlink("rank_1.json", scratch_path("run/rank_2.json")), 0);
-    expect_not_cleared("rank_2.json");
-    assert_int_equal(remove(scratch_path("run/rank_2.json")), 0);
+    assert_int_equal(symlink("rank_1.pt.trace.json", scratch_path("run/rank_2.pt.trace.json")), 0);
+    expect_not_cleared("rank_2.pt.trace.json");
+    assert_int_equal(remove(scratch_path("run/rank_2.pt.trace.json")), 0);
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_OK);
     assert_int_equal(ls_trace_check_folder(scratch_path("run/../none/x")), LS_OK);
     scratch_write("file", "x", 1);

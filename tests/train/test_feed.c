@@ -195,7 +195,7 @@ TEST_IN(scratch, resident_batches_are_loaded_once) {
 
 static ls_status train(const ls_train_options *options, ls_train_result *result) {
     ls_device *device = open_device(0);
-    ls_dataset *train_data, *test_data;
+    ls_dataset *train_data = NULL, *test_data = NULL;
     ls_model *model;
     ls_parallel *parallel;
     ls_optimizer_options optimizer = ls_train_optimizer(options);
@@ -270,7 +270,7 @@ TEST_IN(scratch, a_stream_without_a_full_batch) {
 TEST_IN(scratch, streams_that_do_not_fit) {
     ls_device *device = open_device(0);
     ls_train_options options = options_of(8);
-    ls_dataset *train_data, *test_data;
+    ls_dataset *train_data = NULL, *test_data = NULL;
     ls_model *model = make_model(device, "mlp:100,8,10", 8, 0);
     options.data = "stream:data/digits";
     assert_int_equal(ls_train_open_data(&options, model, &train_data, &test_data), LS_ERR_INVALID);

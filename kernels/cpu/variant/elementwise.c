@@ -164,14 +164,23 @@ ls_status LS_CPU(add)(const struct ls_add_arguments *arguments) {
 }
 
 ls_status LS_CPU(relu_forward)(const struct ls_relu_forward_arguments *a) {
-    if (a->y != a->x) memcpy(a->y, a->x, a->count * sizeof *a->y);
-    rectify(a->y, a->count);
+    float in[LS_BLOCK], out[LS_BLOCK];
+    for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->count - i)) > 0; i += count) {
+        const float *x = ls_block(a->dtype, a->x, i, count, in);
+        float *y = ls_block_to_fill(a->dtype, a->y, i, out);
+        if (y != x) memcpy(y, x, count * sizeof *y);
+        rectify(y, count);
+        ls_store_block(a->dtype, a->y, i, y, count);
+    }
     return LS_OK;
 }
 
 ls_status LS_CPU(relu_backward)(const struct ls_relu_backward_arguments *a) {
-    if (a->dx != a->dy) memcpy(a->dx, a->dy, a->count * sizeof *a->dx);
-    mask(a->dx, a->y, a->count);
+    if (a->dx != a->dy) memcpy(a->dx, a->dy, a->count * ls_dtype_nbytes(a->dtype));
+    if (a->dtype == LS_FP32)
+        mask(a->dx, a->y, a->count);
+    else
+        mask_halves(a->dtype, a->dx, a->y, a->count);
     return LS_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/base/results.h"
+#include "ddp_procs/hosts.h"
 #include "ddp_procs/launch/rank.h"
 #include "ddp_procs/launch/store.h"
 #include "labs/bench/shared/settings.h"
@@ -95,6 +96,7 @@ static ls_status run_steps(const struct settings *s, ls_comm *comm, ls_device *d
 
 static ls_status be_rank(const struct settings *s, const char *program) {
     ddp_rank self;
+    ddp_hosts hosts;
     ddp_store *store = NULL;
     ls_comm *comm = NULL;
     ls_device *device = NULL;
@@ -112,7 +114,12 @@ static ls_status be_rank(const struct settings *s, const char *program) {
     if (status == LS_OK) status = ddp_store_open(&store, &self, s->timeout_s);
     ls_bootstrap bootstrap = store ? ddp_store_bootstrap(store) : (ls_bootstrap){0};
     options.bootstrap = &bootstrap;
-    if (status == LS_OK) status = ls_comm_create_shm(&comm, &options);
+    if (status == LS_OK) status = ddp_hosts_find(&hosts, store, &self, 0);
+    if (status == LS_OK && hosts.count > 1) {
+        options.host = hosts.of;
+        options.address = hosts.address;
+    }
+    if (status == LS_OK) status = ls_comm_create_hosts(&comm, &options, NULL);
     if (status == LS_OK) status = run_steps(s, comm, device);
     ls_comm_destroy(comm);
     ddp_store_close(store);

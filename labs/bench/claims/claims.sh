@@ -71,7 +71,7 @@ percent() { awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'; }
 # Bytes of one step of two devices that leave device 0 in a phase.
 from_first() {
     awk -v phase="\"phase\": \"$1\"" 'index($0, phase) && /"kind": "copy"/ && /"from": 0,/ && /"to": 1,/ {
-        sub(/.*"bytes": /, ""); sum += $0 + 0 } END { print sum + 0 }' "$folder/trace/rank_0.json"
+        sub(/.*"bytes": /, ""); sum += $0 + 0 } END { print sum + 0 }' "$folder/trace/rank_0.pt.trace.json"
 }
 
 claim_gradients() {

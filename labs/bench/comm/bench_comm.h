@@ -7,8 +7,8 @@
  *     files.c       rows -> CSV and JSON
  *
  * Words. A variant is where ranks and buffers live: processes with buffers in shared memory or private ones, or
- * threads. A case is an operation, for all_reduce with an algorithm. The size S of an operation is defined as in
- * nccl-tests: the bytes of the buffer if the operation works in place, else the bytes of all ranks' parts together.
+ * threads, or processes whose messages Open MPI carries (ls_mpi.so). A case is an operation, for all_reduce with an
+ * algorithm. The size S of an operation is defined as in nccl-tests: the bytes of the buffer if the operation works in place, else the bytes of all ranks' parts together.
  * With t the time: algbw = S / t; busbw = algbw times a factor that makes it the bandwidth of the busiest link for any
  * number of ranks: 2 (N - 1) / N for all_reduce, (N - 1) / N where S is all ranks' parts, else 1.
  *
@@ -31,7 +31,7 @@ enum {
     COMM_SIZES_MAX = 64,
     COMM_RUNS_MAX = 99,
     COMM_CASES_MAX = 32,
-    COMM_GROUPS_MAX = 3 * LS_INT_LIST_MAX,
+    COMM_GROUPS_MAX = 4 * LS_INT_LIST_MAX,
     COMM_LIBRARY_CAPACITY = 64
 };
 
@@ -100,17 +100,27 @@ ls_status comm_check(const comm_patterns *patterns, const comm_slot *slot, const
 
 /* --- settings -------------------------------------------------------------------------------------------------------- */
 
-typedef enum comm_variant { COMM_SHM_SHARED, COMM_SHM_PRIVATE, COMM_THREADS, COMM_VARIANT_COUNT } comm_variant;
+typedef enum comm_variant {
+    COMM_SHM_SHARED,
+    COMM_SHM_PRIVATE,
+    COMM_THREADS,
+    COMM_MPI,
+    COMM_VARIANT_COUNT
+} comm_variant;
 
-/* "shm", "threads"; "shared", "private" */
+/* "shm", "threads", "mpi"; "shared", "private" */
 const char *comm_variant_backend(comm_variant variant);
 const char *comm_variant_buffers(comm_variant variant);
+bool comm_is_private(comm_variant variant);
 
 typedef struct comm_case {
     const comm_operation *operation;
     const char *algorithm; /* of all_reduce: a row of ls_allreduce_algorithms; else "" */
     bool unrecorded;       /* the group keeps no flight record */
 } comm_case;
+
+/* Whether the variant has it: Open MPI carries direct and naive. */
+bool comm_has_case(comm_variant variant, const comm_case *what);
 
 typedef struct comm_settings {
     bool variants[COMM_VARIANT_COUNT];

@@ -19,15 +19,16 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/comm/mpi_plugin.h"
 #include "labs/bench/comm/bench_comm.h"
 
 #define GRACE_S 5.0
 
-enum { KEY_CAPACITY = 64, VALUE_CAPACITY = 128, POLL_MS = 20 };
+enum { KEY_CAPACITY = 64, VALUE_CAPACITY = 4096, KEYS_MAX = COMM_CASES_MAX + 4, POLL_MS = 20 };
 
 /* --- how processes find each other ------------------------------------------------------------------------------------ */
 
-/* One entry per process group, set by its rank 0 and read by the others. */
+/* One entry per process group, set by its rank 0 and read by the others; MPI has two more. */
 struct meeting_point {
     comm_board board;
     int first_run, end_run;
@@ -37,13 +38,13 @@ struct meeting_point {
         _Atomic int ready;
         char key[KEY_CAPACITY], value[VALUE_CAPACITY];
         size_t nbytes;
-    } entry[COMM_CASES_MAX];
+    } entry[KEYS_MAX];
 };
 
 static ls_status set_value(void *context, const char *key, const void *value, size_t nbytes) {
     struct meeting_point *point = context;
     int i = atomic_fetch_add(&point->taken, 1);
-    if (i >= COMM_CASES_MAX || nbytes > VALUE_CAPACITY)
+    if (i >= KEYS_MAX || nbytes > VALUE_CAPACITY)
         return ls_fail(LS_ERR_INVALID, "no room for the key %s (%zu bytes)", key, nbytes);
     snprintf(point->entry[i].key, KEY_CAPACITY, "%s", key);
     memcpy(point->entry[i].value, value, nbytes);
@@ -55,7 +56,7 @@ static ls_status set_value(void *context, const char *key, const void *value, si
 static ls_status get_value(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
     struct meeting_point *point = context;
     for (; ls_now_us() < point->until_us; nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL)) {
-        for (int i = 0; i < COMM_CASES_MAX; i++) {
+        for (int i = 0; i < KEYS_MAX; i++) {
             if (!atomic_load(&point->entry[i].ready) || strcmp(point->entry[i].key, key) != 0) continue;
             if (point->entry[i].nbytes > capacity) return ls_fail(LS_ERR_INVALID, "the value of %s is too long", key);
             memcpy(value, point->entry[i].value, point->entry[i].nbytes);
@@ -84,6 +85,8 @@ static ls_comm_options options_of(const comm_settings *settings, int n, int inde
 static ls_status join_groups(comm_rank *rank, struct meeting_point *point) {
     const comm_settings *settings = rank->settings;
     const ls_bootstrap bootstrap = {.context = point, .set = set_value, .get = get_value};
+    char why[600];
+    const struct ls_carrier *carrier = rank->group->variant == COMM_MPI ? ls_mpi_carrier(why, sizeof why) : NULL;
     ls_status status = LS_OK;
     for (int c = 0; status == LS_OK && c < settings->case_count; c++) {
         int owner = comm_owner(settings, c);
@@ -93,7 +96,8 @@ static ls_status join_groups(comm_rank *rank, struct meeting_point *point) {
         options.rank = rank->rank;
         options.bootstrap = &bootstrap;
         options.group = name;
-        if (owner == c) status = ls_comm_create_shm(&rank->comms[c], &options);
+        if (owner == c && comm_has_case(rank->group->variant, &settings->cases[c]))
+            status = ls_comm_create_hosts(&rank->comms[c], &options, carrier);
         rank->comms[c] = rank->comms[owner];
     }
     return status;

@@ -12,10 +12,20 @@
 
 enum { LINE_BYTES = 64 };
 
-const char *comm_variant_backend(comm_variant variant) { return variant == COMM_THREADS ? "threads" : "shm"; }
+const char *comm_variant_backend(comm_variant variant) {
+    return variant == COMM_THREADS ? "threads" : variant == COMM_MPI ? "mpi" : "shm";
+}
 
 /* Threads see each other's memory anyway. */
-const char *comm_variant_buffers(comm_variant variant) { return variant == COMM_SHM_PRIVATE ? "private" : "shared"; }
+const char *comm_variant_buffers(comm_variant variant) { return comm_is_private(variant) ? "private" : "shared"; }
+
+bool comm_is_private(comm_variant variant) { return variant == COMM_SHM_PRIVATE || variant == COMM_MPI; }
+
+bool comm_has_case(comm_variant variant, const comm_case *what) {
+    bool in_one_memory =
+        what->algorithm[0] && strcmp(what->algorithm, "direct") != 0 && strcmp(what->algorithm, "naive") != 0;
+    return variant != COMM_MPI || !in_one_memory;
+}
 
 /* --- sizes ----------------------------------------------------------------------------------------------------------- */
 
@@ -61,10 +71,11 @@ size_t comm_slots_bytes(const comm_settings *settings, int n, int first) {
 
 /* --- the layout ------------------------------------------------------------------------------------------------------ */
 
-static int rows_of_group(const comm_settings *settings) {
+static int rows_of_group(const comm_settings *settings, comm_variant variant) {
     int rows = 0;
     for (int c = 0; c < settings->case_count; c++)
-        rows += settings->cases[c].operation->latency_only ? 1 : settings->size_count;
+        if (comm_has_case(variant, &settings->cases[c]))
+            rows += settings->cases[c].operation->latency_only ? 1 : settings->size_count;
     return rows;
 }
 
@@ -73,7 +84,7 @@ static void plan_group(comm_group *group, const comm_settings *settings) {
     for (int s = 0; s < settings->size_count; s++) {
         for (int c = 0; c < settings->case_count; c++) {
             const comm_case *what = &settings->cases[c];
-            if (what->operation->latency_only && s > 0) continue;
+            if ((what->operation->latency_only && s > 0) || !comm_has_case(group->variant, what)) continue;
             *row = (comm_row){.library = "lockstep",
                               .variant = group->variant,
                               .case_index = c,
@@ -108,8 +119,8 @@ ls_status comm_results_create(comm_results **out, const comm_settings *settings,
             results->groups[results->group_count++] =
                 (comm_group){.variant = (comm_variant)v, .n = settings->n.values[i]};
     }
-    int per_group = rows_of_group(settings);
-    results->row_count = results->group_count * per_group;
+    for (int g = 0; g < results->group_count; g++)
+        results->row_count += rows_of_group(settings, results->groups[g].variant);
     results->rows = shared_rows(results->row_count);
     results->other_capacity = 2 * settings->n.count * settings->size_count; /* two libraries */
     results->others = calloc((size_t)results->other_capacity, sizeof *results->others);
@@ -118,7 +129,8 @@ ls_status comm_results_create(comm_results **out, const comm_settings *settings,
         return ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
     }
     for (int g = 0; g < results->group_count; g++) {
-        results->groups[g].rows = results->rows + (size_t)g * (size_t)per_group;
+        results->groups[g].rows =
+            g == 0 ? results->rows : results->groups[g - 1].rows + results->groups[g - 1].row_count;
         plan_group(&results->groups[g], settings);
     }
     *out = results;

@@ -10,10 +10,11 @@
 #include "common/base/cores.h"
 #include "common/base/log.h"
 #include "common/base/room.h"
+#include "common/comm/mpi_plugin.h"
 #include "labs/bench/comm/bench_comm.h"
 #include "labs/bench/shared/settings.h"
 
-static const char *const backends[] = {"shm", "threads", "all", NULL};
+static const char *const backends[] = {"shm", "threads", "mpi", "all", NULL};
 static const char *const buffers[] = {"shared", "private", "both", NULL};
 static const char *const reductions[] = {"sum", "min", "max", NULL};
 static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", "fp64", NULL};
@@ -21,7 +22,7 @@ static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", "
 enum { COMPARE_ROUNDS = 3 };
 
 /* The indices of the two tables above. */
-enum { BACKEND_SHM, BACKEND_THREADS, BACKEND_ALL };
+enum { BACKEND_SHM, BACKEND_THREADS, BACKEND_MPI, BACKEND_ALL };
 enum { BUFFERS_SHARED, BUFFERS_PRIVATE, BUFFERS_BOTH };
 
 #define CACHE_BYTES ((size_t)32 << 20)
@@ -207,7 +208,7 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
          .help = "reduction"},
         {.kind = LS_OPTION_HEADING, .help = "Where"},
         {.kind = LS_OPTION_CHOICE, .name = "backend", .to.number = &c->backend, .choices = backends,
-         .help = "shm: each rank is a process; threads: a thread"},
+         .help = "shm: each rank is a process; threads: a thread; mpi: a process, and Open MPI carries the messages"},
         {.kind = LS_OPTION_CHOICE, .name = "buffers", .to.number = &c->buffers, .choices = buffers,
          .help = "where shm's buffers lie: in the group's shared memory, as DDP's gradients do, or in each rank's own"},
         {.kind = LS_OPTION_FLAG, .name = "compare", .to.flag = &s->compare,
@@ -247,10 +248,14 @@ static void settle_n(comm_settings *settings) {
 }
 
 static ls_status settle_variants(comm_settings *settings, const struct choices *choices) {
-    bool shm = choices->backend != BACKEND_THREADS;
+    bool all = choices->backend == BACKEND_ALL, shm = all || choices->backend == BACKEND_SHM;
+    char why[600];
+    bool has_mpi = (all || choices->backend == BACKEND_MPI) && ls_mpi_carrier(why, sizeof why);
+    if (choices->backend == BACKEND_MPI && !has_mpi) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi: %s", why);
+    settings->variants[COMM_MPI] = has_mpi;
     settings->variants[COMM_SHM_SHARED] = shm && choices->buffers != BUFFERS_PRIVATE;
     settings->variants[COMM_SHM_PRIVATE] = shm && choices->buffers != BUFFERS_SHARED;
-    settings->variants[COMM_THREADS] = choices->backend != BACKEND_SHM;
+    settings->variants[COMM_THREADS] = all || choices->backend == BACKEND_THREADS;
     if (!(settings->timeout_s <= LS_COMM_LONGEST_TIMEOUT_S))
         return ls_fail(LS_ERR_USAGE, "--timeout: give at most %g s", LS_COMM_LONGEST_TIMEOUT_S);
     if (settings->compare && (settings->dtype != LS_FP32 || settings->reduce != LS_REDUCE_SUM))

@@ -39,7 +39,7 @@ static ls_status allocate(const struct sweep *sweep, int owner, char **out) {
     const comm_settings *settings = sweep->self->settings;
     size_t nbytes = comm_slots_bytes(settings, sweep->self->group->n, owner);
     void *memory = NULL;
-    if (sweep->self->group->variant != COMM_SHM_PRIVATE) {
+    if (!comm_is_private(sweep->self->group->variant)) {
         ls_status status = ls_comm_alloc_shared(sweep->self->comms[owner], NULL, nbytes, &memory);
         *out = memory;
         return status;
@@ -169,7 +169,7 @@ static bool same_cost(const struct ls_allreduce_cost *a, const struct ls_allredu
 /* Rank 0 does it, after a check. The row shows the first rank that differs, else the first of those that move most. */
 static void compare_counts(const struct sweep *sweep, comm_row *row) {
     bool first = true;
-    row->agreement = row->variant == COMM_SHM_PRIVATE ? COMM_NOT_COMPARED : COMM_EQUAL;
+    row->agreement = comm_is_private(row->variant) ? COMM_NOT_COMPARED : COMM_EQUAL;
     for (int r = 0; r < row->n; r++) {
         const struct ls_allreduce_cost *counted = &sweep->self->board->counted[r];
         struct ls_allreduce_cost formula = {0};
@@ -291,9 +291,9 @@ ls_status comm_sweep(comm_rank *self) {
     }
     if (status == LS_OK) status = measure_all(&sweep);
     for (int c = 0; status != LS_OK && c < settings->case_count; c++)
-        (void)ls_comm_abort(self->comms[c], "it ended with an error of its own");
+        if (self->comms[c]) (void)ls_comm_abort(self->comms[c], "it ended with an error of its own");
     ls_device_close(device);
     comm_patterns_destroy(sweep.patterns);
-    if (self->group->variant == COMM_SHM_PRIVATE) free_private(&sweep);
+    if (comm_is_private(self->group->variant)) free_private(&sweep);
     return status;
 }

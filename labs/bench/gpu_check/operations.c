@@ -135,9 +135,11 @@ static void fill_linear(struct ls_op *op, const struct material *m, ls_op_id id)
     case LS_OP_top_k: /* 1 %; the list lies in memory for halves */
         op->arguments.top_k = (struct ls_top_k_arguments){m->halves[2], f[1], n, n / 100};
         break;
-    case LS_OP_relu_forward: op->arguments.relu_forward = (struct ls_relu_forward_arguments){f[0], f[1], n}; break;
+    case LS_OP_relu_forward:
+        op->arguments.relu_forward = (struct ls_relu_forward_arguments){LS_FP32, f[0], f[1], n};
+        break;
     case LS_OP_relu_backward:
-        op->arguments.relu_backward = (struct ls_relu_backward_arguments){f[0], f[1], f[2], n};
+        op->arguments.relu_backward = (struct ls_relu_backward_arguments){LS_FP32, f[0], f[1], f[2], n};
         break;
     default: op->id = LS_OP_COUNT; break;
     }
@@ -211,6 +213,12 @@ static void fill_images(struct ls_op *op, const struct material *m, ls_op_id id)
         break;
     case LS_OP_maxpool_backward:
         op->arguments.maxpool_backward = (struct ls_maxpool_backward_arguments){m->pool, f[0], f[1], m->choices};
+        break;
+    case LS_OP_avgpool_forward:
+        op->arguments.avgpool_forward = (struct ls_avgpool_forward_arguments){LS_FP32, f[0], f[1], m->count / 64, 64};
+        break;
+    case LS_OP_avgpool_backward:
+        op->arguments.avgpool_backward = (struct ls_avgpool_backward_arguments){LS_FP32, f[0], f[1], m->count / 64, 64};
         break;
     default: op->id = LS_OP_COUNT; break;
     }

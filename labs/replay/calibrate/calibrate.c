@@ -4,6 +4,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/results.h"
+#include "common/comm/comm.h"
 #include "kernels/cpu/cpu.h"
 #include "labs/bench/shared/machine.h"
 #include "labs/bench/shared/settings.h"
@@ -16,6 +17,10 @@ static ls_status parse(calibrate_settings *settings, int argc, char **argv, bool
          .help = "where the node is written to; its folder must exist"},
         {.kind = LS_OPTION_FLAG, .name = "beyond-cache", .to.flag = &settings->beyond_cache,
          .help = "sizes that no cache holds, as of a network whose parameters do not fit into one"},
+        {.kind = LS_OPTION_FLAG, .name = "hosts", .to.flag = &settings->hosts,
+         .help = "only the network between the hosts of a job (ddprun --nnodes M), added to the file that there is"},
+        {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &settings->timeout_s, .argument = "SECONDS",
+         .limits = LS_BETWEEN(0.01, LS_COMM_LONGEST_TIMEOUT_S), .help = "with --hosts: deadline of every wait for another rank"},
         {.kind = LS_OPTION_FLAG, .name = "quick", .to.flag = &settings->quick,
          .help = "fewer runs and sizes: a second instead of several, rough figures"},
         {.kind = LS_OPTION_FLAG, .name = "quiet", .to.flag = &settings->quiet, .help = "no notes"},
@@ -30,7 +35,7 @@ static ls_status calibrate(const calibrate_settings *settings, const bench_machi
     static calibrate_figures figures;
     ls_status status = ls_cpu_kernels_check();
     if (status == LS_OK) status = ls_file_check(settings->out);
-    if (status != LS_OK) return status;
+    if (status != LS_OK || settings->hosts) return status == LS_OK ? calibrate_hosts(settings, machine) : status;
     bench_print_machine(stdout, machine);
     bench_note_load(machine);
     status = calibrate_collectives(&figures, settings);
@@ -42,7 +47,7 @@ static ls_status calibrate(const calibrate_settings *settings, const bench_machi
 }
 
 int main(int argc, char **argv) {
-    calibrate_settings settings = {.out = "build/results/this_machine.json"};
+    calibrate_settings settings = {.out = "build/results/this_machine.json", .timeout_s = 60};
     bench_machine machine;
     bool help = false;
     ls_log_init(argv[0], -1, false);

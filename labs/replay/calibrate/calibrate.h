@@ -31,6 +31,8 @@ typedef struct calibrate_settings {
     bool beyond_cache; /* sizes that no cache holds: for networks whose parameters do not fit into one */
     bool quick;        /* a tenth of the time, for tests: figures are rough */
     bool quiet;
+    bool hosts;       /* only the network between the hosts of a job, into the file that there is */
+    double timeout_s; /* of waits for other hosts */
 } calibrate_settings;
 
 /* Of runs of one measurement. */
@@ -108,6 +110,14 @@ ls_status calibrate_devices(calibrate_figures *figures, const calibrate_settings
 ls_status calibrate_hand_over(calibrate_figures *figures, ls_device *const *devices,
                               const calibrate_settings *settings);
 
+/* Of every rank of a job on several hosts: measures the network between them, and rank 0 prints it and writes it into
+ * the node file settings->out. LS_ERR_USAGE: there is one host; otherwise as groups and files fail. */
+ls_status calibrate_hosts(const calibrate_settings *settings, const bench_machine *machine);
+
+/* network_hop_us and network_GBps from all-reduces of all ranks on so many hosts, by bytes; base_us and hop_us are
+ * there. LS_ERR_INVALID: the largest takes no longer than the smallest. */
+ls_status calibrate_network(struct ls_node_collectives *network, const calibrate_row *rows, int count, int hosts);
+
 /* The figures of the node file that follow from those measured. */
 struct calibrate_node {
     struct ls_node_device device;
@@ -122,7 +132,11 @@ double calibrate_bus_bytes(enum ls_node_operation operation, const calibrate_row
 
 ls_status calibrate_print(const calibrate_figures *figures, const bench_machine *machine);
 
-/* Replaces the file as a whole, after having read its text as a node. */
+double calibrate_digits(double value); /* four of them: more than the spreads allow */
+
+/* Replaces the file as a whole, after having read its text as a node. The second frees the text, of cJSON_Print, which
+ * may be NULL: no memory. */
 ls_status calibrate_write(const calibrate_figures *figures, const bench_machine *machine, const char *path);
+ls_status calibrate_write_text(const char *path, char *text);
 
 #endif

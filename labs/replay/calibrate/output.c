@@ -146,15 +146,14 @@ ls_status calibrate_print(const calibrate_figures *f, const bench_machine *machi
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
-/* More digits than the spreads allow. */
-static double four_digits(double value) {
+double calibrate_digits(double value) {
     char text[32];
     snprintf(text, sizeof text, "%.4g", value);
     return strtod(text, NULL);
 }
 
 static void add_number(cJSON *object, const char *name, double value) {
-    cJSON_AddNumberToObject(object, name, four_digits(value));
+    cJSON_AddNumberToObject(object, name, calibrate_digits(value));
 }
 
 static cJSON *add_object(cJSON *root, const char *name) { return cJSON_AddObjectToObject(root, name); }
@@ -170,7 +169,7 @@ static void add_figures(cJSON *root, const struct calibrate_node *node) {
     cJSON *shares = cJSON_AddArrayToObject(device, "product_shares");
     for (int i = 0; i < node->device.product_count; i++) {
         const struct ls_node_product *product = &node->device.products[i];
-        const double row[2] = {product->rows, four_digits(product->share)};
+        const double row[2] = {product->rows, calibrate_digits(product->share)};
         cJSON_AddItemToArray(shares, cJSON_CreateDoubleArray(row, 2));
     }
     add_number(device, "product_crowding", node->device.product_crowding);
@@ -219,7 +218,7 @@ static void add_collectives(cJSON *root, const struct calibrate_node *node, cons
     for (int o = 0; o < LS_NODE_OPERATIONS; o++) {
         cJSON *table = cJSON_AddArrayToObject(collectives, operations[o].table);
         for (const calibrate_row *r = f->tables[o].rows; r < f->tables[o].rows + f->tables[o].row_count; r++) {
-            const double row[3] = {r->ranks, (double)r->bytes, four_digits(r->written_us)};
+            const double row[3] = {r->ranks, (double)r->bytes, calibrate_digits(r->written_us)};
             cJSON_AddItemToArray(table, cJSON_CreateDoubleArray(row, 3));
         }
     }
@@ -315,8 +314,11 @@ static char *make_text(const calibrate_figures *f, const bench_machine *machine)
 }
 
 ls_status calibrate_write(const calibrate_figures *f, const bench_machine *machine, const char *path) {
+    return calibrate_write_text(path, make_text(f, machine));
+}
+
+ls_status calibrate_write_text(const char *path, char *text) {
     ls_node *node;
-    char *text = make_text(f, machine);
     if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node file");
     ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* what could not be opened is not written */
     if (status == LS_OK) {

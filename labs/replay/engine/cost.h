@@ -63,6 +63,16 @@ typedef enum ls_collective {
  * does not separate latency from bytes, half of its whole time is scaled by the bandwidth of its last row over the operation's. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
+/* An all-reduce on two levels, of `ranks` on nodes of L devices each, M = ranks / L nodes: a reduce-scatter of n bytes
+ * within each node, an all-reduce of n / L across, by L groups side by side (`across`: the view of such a group, of
+ * stride L), and an all-gather of n within: by formula
+ *
+ *     2 base + 2 (L - 1) hop + 2 (L - 1) / L n / bus  +  2 (M - 1) (hop + network_hop) + 2 (M - 1) / M n / network
+ *
+ * where a single ring takes 2 (W - 1) hops and carries 2 (W - 1) / W n over each node's network (Jia et al. 2018,
+ * https://arxiv.org/abs/1807.11205, section 4.3; Mikami et al. 2018, https://arxiv.org/abs/1811.05233, section 2.2). */
+double ls_cost_hierarchical_us(const ls_node *node, const ls_node *across, int ranks, double bytes);
+
 /* The textbook's formulas (docs/published.md#cost-formulas), for comparison with counted messages and for exercises:
  * alpha_us per message, GBps of a link, gamma_GBps of the summing (INFINITY: free). */
 typedef struct ls_hockney {

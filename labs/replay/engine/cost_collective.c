@@ -85,3 +85,10 @@ double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks,
         return half_us(node, ranks, bytes, LS_NODE_REDUCE_SCATTER, figures->reduce_scatter_GBps);
     return all_reduce_us(node, ranks, what == LS_COLLECTIVE_ALL_REDUCE, bytes);
 }
+
+double ls_cost_hierarchical_us(const ls_node *node, const ls_node *across, int ranks, double bytes) {
+    int own = ls_node_device_count(node);
+    return ls_cost_collective_us(node, LS_COLLECTIVE_REDUCE_SCATTER, own, bytes) +
+           ls_cost_collective_us(across, LS_COLLECTIVE_ALL_REDUCE, ranks / own, bytes / own) +
+           ls_cost_collective_us(node, LS_COLLECTIVE_ALL_GATHER, own, bytes);
+}

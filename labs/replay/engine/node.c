@@ -44,7 +44,7 @@ static ls_status make(ls_node **out, ls_json *json, const char *path) {
 }
 
 ls_status ls_node_open(ls_node **out, const char *name) {
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     ls_json *json;
     *out = NULL;
     ls_status status = ls_library_find(path, LS_NODES_FOLDER, name);
@@ -63,8 +63,9 @@ void ls_node_close(ls_node *node) {
     if (!node) return;
     ls_json_close(node->json);
     free(node->name);
-    for (int i = 0; i < LS_NODE_OPERATIONS; i++) free(node->tables[i]);
+    for (int i = 0; i < LS_NODE_TABLES; i++) free(node->tables[i]);
     free(node->routes);
+    free(node->link_names);
     free(node);
 }
 
@@ -81,7 +82,7 @@ const struct ls_node_link *ls_node_link(const ls_node *node, int link) {
 }
 
 const struct ls_route *ls_node_route(const ls_node *node, int from, int to) {
-    int host = node->device_count;
+    int host = node->routed;
     if (from < LS_HOST_MEMORY || from >= host || to < LS_HOST_MEMORY || to >= host) return NULL;
     if (from == LS_HOST_MEMORY) from = host;
     if (to == LS_HOST_MEMORY) to = host;
@@ -99,7 +100,7 @@ struct ls_node_collectives *ls_node_change_collectives(ls_node *node) {
 }
 
 void ls_node_change_links(ls_node *node, double GBps_factor, double latency_factor) {
-    int routes = (node->device_count + 1) * (node->device_count + 1);
+    int routes = (node->routed + 1) * (node->routed + 1);
     for (int i = 0; i < node->link_count; i++) {
         node->links[i].GBps *= GBps_factor;
         node->links[i].latency_us *= latency_factor;

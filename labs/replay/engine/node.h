@@ -83,8 +83,15 @@ struct ls_node_table {
     int count;
 };
 
-/* The collective operations that a node may have tables of. */
-enum ls_node_operation { LS_NODE_ALL_REDUCE, LS_NODE_ALL_GATHER, LS_NODE_REDUCE_SCATTER, LS_NODE_OPERATIONS };
+/* The tables that a node may have: collective operations within it, and all-reduces of ranks on several such nodes. */
+enum ls_node_operation {
+    LS_NODE_ALL_REDUCE,
+    LS_NODE_ALL_GATHER,
+    LS_NODE_REDUCE_SCATTER,
+    LS_NODE_OPERATIONS,
+    LS_NODE_BETWEEN = LS_NODE_OPERATIONS,
+    LS_NODE_TABLES
+};
 
 /* How long collective operations take, without the wait for the last rank. */
 struct ls_node_collectives {
@@ -95,9 +102,12 @@ struct ls_node_collectives {
     /* more ranks than this node's devices: NODES such nodes add 2 (NODES - 1) network_hop_us, and the slower of the two
      * rates counts. 0: one node only */
     double network_hop_us, network_GBps;
+    /* what the switch between nodes carries at a time, all nodes together, where that is less than all of them send: an
+     * oversubscribed one. INFINITY (or left out): enough */
+    double network_switch_GBps;
     /* Measured; of all-gather and reduce-scatter by the bytes of all parts. A table is used instead of the formula where
      * it has the number of ranks (cost.h) */
-    struct ls_node_table tables[LS_NODE_OPERATIONS];
+    struct ls_node_table tables[LS_NODE_TABLES];
     /* how many times as long kernels take while their device takes part in a collective; 1: no difference */
     double slow_down;
 };
@@ -109,6 +119,18 @@ typedef struct ls_node ls_node;
 ls_status ls_node_open(ls_node **out, const char *name);
 ls_status ls_node_parse(ls_node **out, const char *name, const char *text, size_t nbytes); /* the same from memory */
 void ls_node_close(ls_node *node);                                                         /* NULL is a no-op */
+
+/* Of each node only the first `devices`: ranks of a job lie that far on further nodes. Measured tables lose rows of more
+ * ranks that a node had. LS_ERR_INVALID: the node has fewer. Call it before the node is used. */
+ls_status ls_node_keep(ls_node *node, int devices);
+
+/* The node as a group of `ranks` sees it whose members lie `stride` devices apart, in a job of `nodes` such nodes. It has
+ * devices / stride devices. As many groups as there are devices between two members use the network at the same time,
+ * so each gets that part of network_GBps, or of what the switch leaves each node: network_switch_GBps / nodes. Beyond a
+ * node, neighbours have the table LS_NODE_BETWEEN for their all-reduces, if it has their number, and others no table. For costs of collectives only (it has neither routes nor
+ * a name); close it before `node`. LS_ERR_INVALID: stride and devices do not divide each other, and the group goes
+ * beyond a node. */
+ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride, int nodes);
 
 const char *ls_node_name(const ls_node *node);        /* its file's, without folder and ".json" */
 const char *ls_node_description(const ls_node *node); /* one line */
@@ -128,8 +150,17 @@ struct ls_route {
     double latency_us;                /* of all of them together */
 };
 
+/* Lets messages go from node to node: routes between the devices of `nodes` nodes like this one, numbered node by node.
+ * ls_node_device_count stays one node's. Each node has its links (those of the second are called "1:NAME"), and a link
+ * "network K" for all that its devices send or receive at the same time, network_GBps each way; a message goes from
+ * device to host, over both nodes' network links and from host to device. Where the switch is oversubscribed, all of
+ * them share a link "switch". Its latency is hop_us + network_hop_us, as a ring's step has it (cost.h). LS_ERR_INVALID:
+ * the node has no network, there would be more than LS_NODE_MAX_DEVICES or LS_NODE_MAX_LINKS, or a route too long;
+ * LS_ERR_NO_MEMORY. Call it once, before the node is used. */
+ls_status ls_node_repeat(ls_node *node, int nodes);
+
 /* The route with the fewest links (ties: least latency, then widest) from a device to another; LS_HOST_MEMORY (-1) is
- * the host. Chosen when the node is opened. NULL: the node has no such device (a node whose devices are not joined is
+ * the host, with several nodes that of the other end's. Chosen when the node is opened. NULL: the node has no such device (a node whose devices are not joined is
  * refused). A device's route to itself crosses nothing. */
 const struct ls_route *ls_node_route(const ls_node *node, int from, int to);
 

@@ -19,10 +19,12 @@ struct ls_node {
     struct ls_node_device device;
     struct ls_node_host host;
     struct ls_node_collectives collectives;
-    struct ls_node_measured *tables[LS_NODE_OPERATIONS]; /* what collectives.tables show */
+    struct ls_node_measured *tables[LS_NODE_TABLES]; /* what collectives.tables show */
     struct ls_node_link links[LS_NODE_MAX_LINKS];
     char vertices[LS_NODE_MAX_VERTICES][LS_NODE_VERTEX_CAPACITY];
-    struct ls_route *routes; /* of vertex `from` to `to`, both devices or the host: [from (device_count + 1) + to] */
+    int routed;              /* devices that have routes: those of all nodes (ls_node_repeat) */
+    struct ls_route *routes; /* of vertex `from` to `to`, both devices or the host: [from (routed + 1) + to] */
+    char (*link_names)[LS_NODE_VERTEX_CAPACITY]; /* of further nodes' links; NULL: there are none */
 };
 
 /* Fills the node from node->json; what is wrong is reported. LS_ERR_INVALID, LS_ERR_NO_MEMORY. (node_read.c) */

@@ -66,12 +66,15 @@ static const struct figure collectives_figures[] = {
     {"slow_down", offsetof(struct ls_node_collectives, slow_down), 1, 100, REAL, false},
     {"network_hop_us", offsetof(struct ls_node_collectives, network_hop_us), 0, LS_MAX_US, REAL, true},
     {"network_GBps", offsetof(struct ls_node_collectives, network_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL, true},
+    {"network_switch_GBps", offsetof(struct ls_node_collectives, network_switch_GBps), LS_LEAST_RATE, LS_MAX_RATE, REAL,
+     true},
     {0},
 };
 
-static const char *const tables[LS_NODE_OPERATIONS] = {[LS_NODE_ALL_REDUCE] = "all_reduce_us",
-                                                       [LS_NODE_ALL_GATHER] = "all_gather_us",
-                                                       [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us"};
+static const char *const tables[LS_NODE_TABLES] = {[LS_NODE_ALL_REDUCE] = "all_reduce_us",
+                                                   [LS_NODE_ALL_GATHER] = "all_gather_us",
+                                                   [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us",
+                                                   [LS_NODE_BETWEEN] = "network_all_reduce_us"};
 
 /* Figures that are read elsewhere, for the sources. */
 static const struct figure link_figures[] = {{.name = "GBps"}, {.name = "latency_us"}, {0}};
@@ -85,7 +88,7 @@ static const struct group {
     {"device", device_figures, offsetof(ls_node, device), (const char *const[]){"name", "product_shares", NULL}},
     {"host", host_figures, offsetof(ls_node, host), (const char *const[]){NULL}},
     {"collectives", collectives_figures, offsetof(ls_node, collectives),
-     (const char *const[]){"all_reduce_us", "all_gather_us", "reduce_scatter_us", NULL}},
+     (const char *const[]){"all_reduce_us", "all_gather_us", "reduce_scatter_us", "network_all_reduce_us", NULL}},
     {"links", link_figures, 0, (const char *const[]){NULL}},
 };
 
@@ -292,7 +295,7 @@ static ls_status read_table(ls_node *node, const cJSON *collectives, int operati
 
 static ls_status read_tables(ls_node *node, const cJSON *collectives) {
     ls_status status = LS_OK;
-    for (int i = 0; status == LS_OK && i < LS_NODE_OPERATIONS; i++) status = read_table(node, collectives, i);
+    for (int i = 0; status == LS_OK && i < LS_NODE_TABLES; i++) status = read_table(node, collectives, i);
     return status;
 }
 
@@ -303,11 +306,16 @@ static void check_pairs(ls_node *node) {
     } pairs[] = {{"collectives", "a network", "network_hop_us", "network_GBps"},
                  {"host", "a thread that spins", "spin_us", "awake_us"},
                  {"device", "taking lines back", "reclaim_GBps", "reclaim_bytes"}};
+    static const char *const of_network[] = {"network_switch_GBps", "network_all_reduce_us"};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const cJSON *group = ls_json_object(node->json, ls_json_root(node->json), pairs[i].group);
         if (ls_json_has(group, pairs[i].one) != ls_json_has(group, pairs[i].other))
             ls_json_refuse(node->json, group, "%s needs %s and %s", pairs[i].what, pairs[i].one, pairs[i].other);
     }
+    const cJSON *collectives = ls_json_object(node->json, ls_json_root(node->json), "collectives");
+    for (size_t i = 0; i < sizeof of_network / sizeof *of_network; i++)
+        if (ls_json_has(collectives, of_network[i]) && !ls_json_has(collectives, "network_GBps"))
+            ls_json_refuse(node->json, collectives, "%s needs network_hop_us and network_GBps", of_network[i]);
 }
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
@@ -323,7 +331,7 @@ static bool is_figure(const ls_node *node, const char *name) {
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)
             if (strcmp(figure->name, name + length + 1) == 0)
                 return g == LINKS || ls_json_has(cJSON_GetObjectItemCaseSensitive(root, groups[g].name), figure->name);
-        for (int i = 0; strcmp(groups[g].name, "collectives") == 0 && i < LS_NODE_OPERATIONS; i++)
+        for (int i = 0; strcmp(groups[g].name, "collectives") == 0 && i < LS_NODE_TABLES; i++)
             if (strcmp(name + length + 1, tables[i]) == 0) return node->tables[i] != NULL;
         if (strcmp(name, "device.product_shares") == 0) return node->device.product_count > 0;
     }
@@ -348,7 +356,7 @@ static void check_sources(ls_node *node) {
     for (int g = 0; g < GROUPS && !ls_json_failed(node->json); g++)
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)
             check_figure(node, groups[g].name, figure->name);
-    for (int i = 0; i < LS_NODE_OPERATIONS; i++) check_figure(node, "collectives", tables[i]);
+    for (int i = 0; i < LS_NODE_TABLES; i++) check_figure(node, "collectives", tables[i]);
     check_figure(node, "device", "product_shares");
 }
 
@@ -361,7 +369,7 @@ ls_status ls_node_read(ls_node *node) {
     const cJSON *root = ls_json_root(json), *collectives = NULL;
     ls_json_only(json, root, names);
     node->device.product_crowding = node->device.memory_crowding = 1;
-    node->device.reclaim_GBps = INFINITY;
+    node->device.reclaim_GBps = node->collectives.network_switch_GBps = INFINITY;
     node->description = ls_json_text(json, root, "description");
     node->device_count = (int)ls_json_whole(json, root, "devices", 1, LS_NODE_MAX_DEVICES);
     for (int g = 0; g < LINKS; g++) collectives = read_group(node, &groups[g]);

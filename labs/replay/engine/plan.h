@@ -66,6 +66,8 @@ struct ls_plan {
     double tensor_us;
     ls_plan_collectives collectives;
     ls_pattern pattern;
+    bool
+        hierarchical; /* all-reduces beyond a node: reduce-scatter within, all-reduce across, all-gather within (cost.h) */
 };
 
 /* DDP with PyTorch's buckets, overlap, fp32, 4 steps, costs. */
@@ -91,7 +93,7 @@ double ls_plan_estimate(const ls_workload *workload, const struct ls_plan *optio
 enum { LS_PLAN_MAX_TASKS = 30000000 }; /* some GiB of trace and timeline */
 
 /* What is refused, without recording anything. LS_ERR_INVALID: more devices than the node has (DDP: ranks, where
- * the node has no network), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
+ * the node has no network; messages: where it is not repeated), no samples, a rank of DDP without samples, which the program refuses (DP leaves such a
  * device idle), an estimate beyond LS_PLAN_MAX_TASKS. */
 ls_status ls_plan_check(const ls_workload *workload, const ls_node *node, const struct ls_plan *options);
 

@@ -81,18 +81,34 @@ static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     return LS_OK;
 }
 
+/* Where groups of ranks lie on several nodes: alike on each. */
+static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
+    int devices = ls_node_device_count(node), tensor = o->tensor;
+    int own = tensor < devices ? devices / tensor : 1; /* replicas of a node */
+    if (o->devices <= devices) return LS_OK;
+    if (tensor < devices ? devices % tensor != 0 : tensor % devices != 0)
+        return ls_fail(LS_ERR_INVALID, "ranks that share layers (--tensor %d) lie differently on nodes of %d devices",
+                       tensor, devices);
+    if (o->hierarchical && ls_plan_replicas(o) % own != 0)
+        return ls_fail(LS_ERR_INVALID, "a hierarchical all-reduce of %d ranks needs as many on each node, and %d fit",
+                       ls_plan_replicas(o), own);
+    if (o->hierarchical && o->collectives == LS_PLAN_BY_MESSAGES)
+        return ls_fail(LS_ERR_INVALID,
+                       "a hierarchical all-reduce has a formula, and no messages; leave --collectives out");
+    return LS_OK;
+}
+
 /* Ranks that share layers. */
-static ls_status check_tensor(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
-    const char *other = o->every != 0                             ? "--checkpoint-activations"
-                        : o->graph                                ? "--cuda-graph"
-                        : o->sync_bn                              ? "--sync-bn"
-                        : o->join                                 ? "--join"
-                        : o->top_k > 0                            ? "--compress topk"
-                        : o->shard_state == 3                     ? "--shard-state 3"
-                        : o->collectives == LS_PLAN_BY_MESSAGES   ? "--collectives messages"
-                        : o->devices > ls_node_device_count(node) ? "several nodes"
-                        : o->mode != LS_PLAN_DDP                  ? "any mode but ddp"
-                                                                  : NULL;
+static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
+    const char *other = o->every != 0                           ? "--checkpoint-activations"
+                        : o->graph                              ? "--cuda-graph"
+                        : o->sync_bn                            ? "--sync-bn"
+                        : o->join                               ? "--join"
+                        : o->top_k > 0                          ? "--compress topk"
+                        : o->shard_state == 3                   ? "--shard-state 3"
+                        : o->collectives == LS_PLAN_BY_MESSAGES ? "--collectives messages"
+                        : o->mode != LS_PLAN_DDP                ? "any mode but ddp"
+                                                                : NULL;
     if (o->tensor == 1) return LS_OK;
     if (other) return ls_fail(LS_ERR_INVALID, "--tensor is not replayed with %s", other);
     if (o->tensor < 1 || o->devices % o->tensor != 0)
@@ -108,7 +124,7 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
     if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
         return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be replayed", o->steps, o->devices);
     }
-    ls_status status = check_tensor(w, node, o);
+    ls_status status = check_tensor(w, o);
     if (status != LS_OK) return status;
     int replicas = ls_plan_replicas(o);
     if (!(o->batch > 0 && o->batch <= max_batch)) {
@@ -136,6 +152,7 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
     }
     status = check_memory(w, o);
     if (status == LS_OK) status = check_graph(node, o);
+    if (status == LS_OK) status = check_nodes(node, o);
     if (status != LS_OK) return status;
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
         return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
@@ -144,9 +161,10 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
         return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
                        100 * o->spread);
     bool several = ls_node_collectives(node)->network_GBps > 0 && o->mode == LS_PLAN_DDP;
-    if (o->devices > devices && !(several && o->collectives == LS_PLAN_BY_COST)) {
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, not %d%s", ls_node_name(node), devices, o->devices,
-                       several ? "; messages between nodes are not modelled" : "");
+    bool routed = o->collectives == LS_PLAN_BY_COST || ls_node_route(node, 0, o->devices - 1);
+    if (o->devices > devices && !(several && routed)) {
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices%s, not %d", ls_node_name(node), devices,
+                       several ? ", between which messages have routes" : "", o->devices);
     }
     if (w->optimizer_states < 0 || w->optimizer_states > 2) {
         return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);

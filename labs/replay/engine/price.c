@@ -5,7 +5,8 @@
  *   nodes : ranks beyond the node's devices sit in further nodes, each of which is like it. Their batches arrive as if
  *           nobody else's crossed the links
  *   grids : where ranks share layers, what meets within a pass is the tensor axis', with T ranks; the rest is the replicas'.
- *           Groups that meet at the same time are costed as if each had the links for itself
+ *           Groups that meet at the same time are costed as if each had the links within a node for itself; the network
+ *           between nodes they share (ls_node_view)
  *   cost  : a look at each task, and one walk over the workload for each number of samples */
 #include "labs/replay/engine/price.h"
 
@@ -102,10 +103,9 @@ static double samples_in_copy(const struct ls_price *p, const struct ls_task *ta
 }
 
 static void price_copy(const struct ls_price *p, struct ls_task *task, int device) {
-    int devices = ls_node_device_count(p->node);
     double bytes = (double)task->bytes * samples_in_copy(p, task, device);
     task->bytes = ls_workload_whole(bytes);
-    if (task->from == task->to || task->from >= devices || task->to >= devices)
+    if (task->from == task->to || !ls_node_route(p->node, task->from, task->to))
         task->us = unshared_copy_us(p, bytes, task->from, task->to);
 }
 
@@ -142,7 +142,10 @@ static double collective_us(const struct ls_price *p, const struct ls_task *task
         if (strcmp(meeting->operation, known[i].name) == 0) what = known[i].what;
     /* of parts the bytes are one recorded rank's */
     bool parts = what == LS_COLLECTIVE_ALL_GATHER || what == LS_COLLECTIVE_REDUCE_SCATTER;
-    return ls_cost_collective_us(p->node, what, ranks, parts ? bytes * meeting->ranks : bytes);
+    if (what == LS_COLLECTIVE_ALL_REDUCE && !on_tensor_axis && p->across)
+        return ls_cost_hierarchical_us(p->replicas, p->across, ranks, bytes);
+    const ls_node *view = on_tensor_axis ? p->neighbours : p->replicas;
+    return ls_cost_collective_us(view, what, ranks, parts ? bytes * meeting->ranks : bytes);
 }
 
 /* --- tasks ------------------------------------------------------------------------------------------------------- */
@@ -222,12 +225,27 @@ static double reclaim_us(const struct ls_price *p) {
     return ls_cost_reclaim_us(p->node, bytes);
 }
 
+static ls_status open_views(struct ls_price *p) {
+    const struct ls_plan *o = p->options;
+    int devices = ls_node_device_count(p->node), nodes = (o->devices + devices - 1) / devices;
+    int replicas = ls_plan_replicas(o);
+    ls_status status = ls_node_view(&p->neighbours, p->node, o->tensor, 1, nodes);
+    if (status == LS_OK) status = ls_node_view(&p->replicas, p->node, replicas, o->tensor, nodes);
+    if (status != LS_OK || !o->hierarchical || o->devices <= devices) return status;
+    int own = ls_node_device_count(p->replicas);
+    return ls_node_view(&p->across, p->node, replicas / own, o->tensor * own, nodes);
+}
+
 ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const ls_node *node,
                         const struct ls_plan *options) {
     *p = (struct ls_price){.workload = workload, .node = node, .host = ls_node_host(node), .options = options};
     for (int d = 0; d < options->devices; d++) p->active += ls_plan_rows(options, d) > 0;
     ls_status status = spread_devices(p);
-    if (status != LS_OK) return status;
+    if (status == LS_OK) status = open_views(p);
+    if (status != LS_OK) {
+        ls_price_close(p);
+        return status;
+    }
     p->in_line = has_no_free_core(p);
     p->reclaim_us = reclaim_us(p);
     for (int w = 0; w < workload->work_count; w++)
@@ -242,6 +260,10 @@ ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const l
 }
 
 void ls_price_close(struct ls_price *p) {
+    ls_node_close(p->neighbours);
+    ls_node_close(p->replicas);
+    ls_node_close(p->across);
+    p->neighbours = p->replicas = p->across = NULL;
     free(p->slowness);
     p->slowness = NULL;
     for (int i = 0; i < LS_PRICE_MAX_COSTS; i++) {

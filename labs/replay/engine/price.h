@@ -15,6 +15,9 @@ struct ls_price_costs {
 struct ls_price {
     const ls_workload *workload;
     const ls_node *node;
+    /* the node as groups of ranks see it: those that share layers; replicas of one part; and, of these, those that have
+     * the same place in each node */
+    ls_node *neighbours, *replicas, *across;
     const struct ls_node_host *host;
     const struct ls_plan *options;
     int active;        /* devices with samples */

@@ -72,6 +72,7 @@ static ls_status keep(const ls_node *node, struct ls_route *route, const struct 
 
 ls_status ls_node_find_routes(ls_node *node) {
     int ends = node->device_count + 1; /* the devices and the host */
+    node->routed = node->device_count;
     struct way *ways = calloc(LS_NODE_MAX_VERTICES, sizeof *ways);
     node->routes = calloc((size_t)ends * (size_t)ends, sizeof *node->routes);
     ls_status status = ways && node->routes ? LS_OK : LS_ERR_NO_MEMORY;

@@ -132,7 +132,7 @@ ls_status ls_workload_parse(ls_workload **out, const char *name, const char *tex
 }
 
 ls_status ls_workload_open(ls_workload **out, const char *name) {
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     ls_json *json;
     *out = NULL;
     ls_status status = ls_library_find(path, LS_WORKLOADS_FOLDER, name);

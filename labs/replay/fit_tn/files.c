@@ -126,13 +126,13 @@ static bool name_beside(char path[BENCH_PATH_CAPACITY], const char *png, const c
 /* FILE.csv, and gnuplot's FILE.png and FILE.svg. */
 static ls_status draw(const char *png, const struct everything *all) {
     static bench_output output;
-    char script[LS_LIBRARY_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
+    char script[LS_SHIPPED_PATH], folder[BENCH_PATH_CAPACITY], data[BENCH_PATH_CAPACITY], lib[BENCH_PATH_CAPACITY + 16];
     if (!name_beside(data, png, ".csv")) return ls_fail(LS_ERR_IO, "--plot: the path is too long: %.60s...", png);
     snprintf(folder, sizeof folder, "%s", png);
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = '\0';
     ls_status status = LS_OK;
-    if (!ls_library_has(script, SCRIPT))
+    if (!ls_shipped_find(script, SCRIPT))
         status = ls_fail(LS_ERR_IO, "--plot: there is no " SCRIPT " here; run fit_tn in the project's folder");
     if (status == LS_OK) status = bench_write_to(data, put_picture, all);
     if (status != LS_OK) return status;

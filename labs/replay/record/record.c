@@ -82,8 +82,9 @@ static void close_scene(struct record_scene *s, ls_parallel *parallel) {
 
 /* Neighbours share layers. */
 static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
-    const int sizes[LS_MESH_AXES] = {
-        [LS_MESH_TENSOR] = s->options->tensor, [LS_MESH_DATA] = ls_plan_replicas(s->options), [LS_MESH_PIPELINE] = 1};
+    const int sizes[LS_MESH_AXES] = {[LS_MESH_TENSOR] = s->options->tensor,
+                                     [LS_MESH_DATA] = job->world_size / s->options->tensor,
+                                     [LS_MESH_PIPELINE] = 1};
     ls_status status = ls_mesh_create_meta(&s->mesh, sizes, job, s->devices[0]);
     s->comm = s->mesh.axis[LS_MESH_DATA];
     return status;
@@ -96,9 +97,8 @@ static ls_status join_ranks(struct record_scene *s) {
         return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
     if (s->options->top_k > 0 && ranks > LS_COMM_MAX_RANKS)
         return ls_fail(LS_ERR_INVALID, "lists of at most %d ranks are added up, not of %d", LS_COMM_MAX_RANKS, ranks);
-    ls_comm_options group = {.world_size = ranks < LS_COMM_MAX_RANKS ? ranks : LS_COMM_MAX_RANKS,
-                             .timeout_s = TIMEOUT_S,
-                             .group = "all devices"};
+    int room = LS_COMM_MAX_RANKS / s->options->tensor * s->options->tensor; /* in whole replicas */
+    ls_comm_options group = {.world_size = ranks < room ? ranks : room, .timeout_s = TIMEOUT_S, .group = "all devices"};
     ls_status status =
         s->options->tensor > 1 ? join_grid(s, &group) : ls_comm_create_meta(&s->comm, &group, s->devices[0]);
     group.group = "beside";
@@ -257,19 +257,33 @@ static ls_status run(ls_trace **trace, struct record_memory *memory, record_crea
     return status;
 }
 
-static ls_status record_whole(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
-                              const struct ls_plan *options) {
+static ls_status record(ls_trace **recorded, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                        const struct ls_plan *options) {
     struct record_scene scene = {.options = options,
                                  .optimizer = optimizer_of(workload),
                                  .samples = options->mode == LS_PLAN_DP ? (size_t)options->devices : 1};
     struct ls_described described;
-    ls_trace *recorded = NULL;
+    *recorded = NULL;
     ls_status status = record_describe(&described, workload, options);
-    if (status == LS_OK) status = run(&recorded, NULL, create, &scene, &described, node);
-    if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
-    ls_trace_destroy(recorded);
+    if (status == LS_OK) status = run(recorded, NULL, create, &scene, &described, node);
     record_describe_free(&described);
     return status;
+}
+
+static ls_status record_whole(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,
+                              const struct ls_plan *options) {
+    ls_trace *recorded;
+    ls_status status = record(&recorded, create, workload, node, options);
+    if (status == LS_OK) status = ls_recost(out, recorded, workload, node, options);
+    ls_trace_destroy(recorded);
+    return status;
+}
+
+ls_status record_unpriced(ls_trace **recorded, const ls_workload *workload, const ls_node *node,
+                          const struct ls_plan *options) {
+    *recorded = NULL;
+    ls_status status = ls_plan_check(workload, node, options);
+    return status == LS_OK ? record(recorded, record_modes[options->mode].create, workload, node, options) : status;
 }
 
 /* What a rank has of the workload, which is to be closed: its part, where ranks share layers; else NULL, for all of it. */

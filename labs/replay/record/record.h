@@ -54,6 +54,11 @@ ls_status record_memory(struct record_memory *memory, const ls_workload *workloa
 /* options->mode's own step, priced: a sealed trace. LS_ERR_INVALID as ls_plan_check says; LS_ERR_NO_MEMORY. */
 ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_node *node, const struct ls_plan *options);
 
+/* The same without times, for ls_recost (labs/replay/engine/recost.h): one recording does for all rates of a node's
+ * devices and links. Of ranks that do not share layers. The caller owns it. */
+ls_status record_unpriced(ls_trace **recorded, const ls_workload *workload, const ls_node *node,
+                          const struct ls_plan *options);
+
 /* Another mode's. options->mode says whose shape it has: LS_PLAN_DP of one process with all devices, LS_PLAN_DDP of a
  * rank of which all others are alike. */
 ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,

@@ -23,6 +23,15 @@ static const char *row_fit_of(char cell[BENCH_CELL], const void *row) {
 }
 
 BENCH_MADE_TEXT_OF(samples_of, replay_row, true, "%.4g", row->batch / row->n)
+
+/* "4 x 8", and "1 x 8 + 4" where the last node is not full. */
+static const char *nodes_of(char cell[BENCH_CELL], const void *of) {
+    const replay_row *row = of;
+    int nodes = row->n / row->per_node, rest = row->n % row->per_node;
+    int length = snprintf(cell, BENCH_CELL, "%d x %d", nodes > 0 ? nodes : 1, nodes > 0 ? row->per_node : rest);
+    if (nodes > 0 && rest > 0) snprintf(cell + length, BENCH_CELL - (size_t)length, " + %d", rest);
+    return cell;
+}
 BENCH_NUMBER_OF(overlap_of, replay_row, row->communication_share > 0 ? row->overlap : NAN)
 BENCH_MADE_TEXT_OF(link_of, replay_row, !isnan(row->link_use), "%s %.0f %%", row->link, 100 * row->link_use)
 BENCH_MADE_TEXT_OF(recorded_of, replay_row, !isnan(row->recorded_ms), "%.3f (%+.1f %%)", row->recorded_ms,
@@ -50,10 +59,11 @@ const bench_column replay_row_columns[] = {
     FILED(recorded_ms), FILED(memory_bytes), FILED(device_memory_bytes), {.kind = BENCH_END},
 };
 
-void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit) {
+void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit, bool several) {
     bool weak = settings->per_device_batch > 0;
     const bench_column all[] = {
         {.head = "N", BENCH_AT(BENCH_INT, replay_row, n)},
+        {.head = several ? "nodes x\ndevices" : NULL, .text = nodes_of, .align = LS_RIGHT},
         {.head = "samples per\ndevice", .text = samples_of, .align = LS_RIGHT},
         {.head = settings->cap_count > 1 ? "bucket\nMiB" : NULL, AT(cap_mb), .decimals = 2},
         TIMES(weak ? "T_N - T1\nms" : "T_N - T1/N\nms", weak ? "T1\nms" : "T1(b/N)\nms"),

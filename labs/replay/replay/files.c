@@ -178,7 +178,7 @@ static const bench_file outputs[] = {
     {"replay.csv", put_rows}, {"replay_devices.csv", put_devices}, {"replay.json", put_json}, {NULL, NULL}};
 
 ls_status replay_prepare_files(const replay_settings *s) {
-    char node[LS_LIBRARY_PATH], workload[LS_LIBRARY_PATH];
+    char node[LS_SHIPPED_PATH], workload[LS_SHIPPED_PATH];
     ls_status status = s->node ? ls_library_find(node, LS_NODES_FOLDER, s->node) : LS_OK;
     if (status == LS_OK && s->workload) status = ls_library_find(workload, LS_WORKLOADS_FOLDER, s->workload);
     if (status != LS_OK) return status;

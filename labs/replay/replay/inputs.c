@@ -106,12 +106,20 @@ static ls_status settle_steps(replay_settings *settings, const ls_workload *work
     return LS_OK;
 }
 
+/* Messages to further nodes need routes. */
+static ls_status join_nodes(replay_inputs *inputs, const replay_settings *settings) {
+    int devices = ls_node_device_count(inputs->node), most = settings->n.values[settings->n.count - 1];
+    bool wanted = settings->modes[LS_PLAN_DDP] && settings->collectives == LS_PLAN_BY_MESSAGES && most > devices;
+    return wanted ? ls_node_repeat(inputs->node, (most + devices - 1) / devices) : LS_OK;
+}
+
 static ls_status settle(replay_inputs *inputs, replay_settings *settings) {
     settle_n(settings, inputs->node);
     settle_defaults(settings, inputs->workload, inputs->trace);
     ls_status status = settle_batch(settings, inputs->workload, inputs->trace);
     if (status == LS_OK) status = settle_steps(settings, inputs->workload);
     if (settings->host_lock_us >= 0) ls_node_change_host(inputs->node)->lock_us = settings->host_lock_us;
+    if (status == LS_OK) status = join_nodes(inputs, settings);
     if (status == LS_OK) status = check_rows(inputs, settings);
     if (status == LS_OK && settings->calibrate_t1_ms > 0) status = calibrate(inputs, settings);
     double lock_us = ls_node_host(inputs->node)->lock_us;
@@ -136,6 +144,8 @@ ls_status replay_open(replay_inputs *inputs, replay_settings *settings) {
     if (status == LS_OK)
         status = settings->trace ? ls_workload_from_trace(&inputs->workload, inputs->trace)
                                  : ls_workload_open(&inputs->workload, settings->workload);
+    if (status == LS_OK && settings->devices_per_node > 0)
+        status = ls_node_keep(inputs->node, settings->devices_per_node);
     if (status == LS_OK) status = settle(inputs, settings);
     if (status != LS_OK) replay_close(inputs);
     return status;

@@ -34,13 +34,14 @@ typedef struct replay_settings {
     ls_int_list n;                  /* ascending, each once; none: 1, 2, 4, ... up to the node's devices */
     double batch, per_device_batch; /* one of them, or none: the trace's */
     ls_dtype precision;
+    int devices_per_node; /* of each node that many take part; 0: all */
     int steps, accumulate, tensor, shard_state, prefetch_blocks;
     bool sequence_parallel;
     const char *checkpoint_activations; /* as given, or NULL; and what that is (common/seam/options.h) */
     int every;
     double caps_mb[REPLAY_CAPS_MAX]; /* each is a row of DDP */
     int cap_count;
-    bool overlap, vary, sync_bn, join, graph;
+    bool overlap, vary, sync_bn, join, graph, hierarchical;
     ddp_compression compression; /* of gradients */
     double spread_percent;
     ls_plan_collectives collectives;
@@ -89,7 +90,7 @@ typedef struct replay_share {
 
 typedef struct replay_row {
     ls_plan_mode mode;
-    int n;
+    int n, per_node;                          /* devices; of a node */
     bool by_collectives;                      /* DP: the way of parameters and gradients */
     double batch, cap_mb;                     /* samples over all devices; cap_mb: DDP's buckets, otherwise NAN */
     int tasks;                                /* that were replayed */
@@ -145,9 +146,9 @@ const char *replay_fit_text(char cell[BENCH_CELL], const replay_row *row, double
 extern const bench_column replay_row_columns[], replay_device_columns[], replay_memory_columns[];
 
 /* The first text table's, of a replay_row: with several bucket sizes, with a trace and unless all rows fit it has
- * columns more. */
+ * columns more; so it has with several nodes. */
 enum { REPLAY_TIMES = 24 };
-void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit);
+void replay_times_columns(bench_column columns[REPLAY_TIMES], const replay_settings *settings, bool fit, bool several);
 
 ls_status replay_print(const replay_rows *rows);
 

@@ -30,6 +30,7 @@ struct ls_plan replay_options(const replay_settings *settings, const replay_inpu
     options.spread = settings->spread_percent / 100;
     options.collectives = settings->collectives;
     options.pattern = settings->pattern;
+    options.hierarchical = settings->hierarchical && row->mode == LS_PLAN_DDP;
     if (settings->compression.half != LS_FP32) options.gradient_element_bytes = 2;
     options.top_k = settings->compression.fraction;
     options.feedback = settings->compression.feedback;
@@ -125,6 +126,7 @@ static ls_status count_memory(replay_row *row, const replay_inputs *inputs, cons
 static void fill_in(replay_row *row, const replay_run *run, const replay_inputs *inputs) {
     const struct ls_account *account = run->account;
     row->tasks = ls_trace_task_count(run->trace);
+    row->per_node = ls_node_device_count(inputs->node);
     row->step_ms = account->step_us / 1e3;
     row->overlap = account->overlap;
     row->communication_share = account->communication_share;

@@ -40,7 +40,9 @@ static bool all_fit(const replay_rows *rows, struct part part) {
 static ls_status print_times(const replay_rows *rows, struct part part) {
     bench_column columns[REPLAY_TIMES];
     bench_table table = {.columns = columns};
-    replay_times_columns(columns, rows->settings, all_fit(rows, part));
+    const ls_int_list *n = &rows->settings->n;
+    bool several = n->values[n->count - 1] > ls_node_device_count(rows->inputs->node);
+    replay_times_columns(columns, rows->settings, all_fit(rows, part), several);
     for (int i = 0; i < rows->count; i++)
         if (is_listed(&rows->rows[i], part)) bench_table_line(&table, &rows->rows[i]);
     ls_status status = bench_table_finish(&table, stdout);
@@ -207,6 +209,7 @@ static void print_title(const replay_rows *rows, struct part part, const char *n
                    settings->compression.feedback ? "" : " without feedback");
         if (settings->collectives == LS_PLAN_BY_MESSAGES)
             printf("; all-reduce message by message (%s)", ls_pattern_name(settings->pattern));
+        if (settings->hierarchical) printf("; between nodes a hierarchical all-reduce");
     }
     printf("\n\n");
 }

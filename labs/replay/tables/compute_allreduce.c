@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 /* Table 3: what an all-reduce moves, formula against count, and what that costs.
  *
  *   idea    : the textbook's formulas (cost.h) on one side; on the other the project's own algorithms, run with a
@@ -13,6 +14,7 @@
  *                 N that are no power of two, where nobody waits for the end of a step: the tree is a step shorter, and
  *                     in halving-doubling those who need not fold begin at once, on links that folding needs */
 #include <math.h>
+#include <stdlib.h>
 
 #include "common/base/bytes_text.h"
 #include "labs/replay/engine/cost.h"
@@ -103,6 +105,29 @@ static void add_busiest(tables_book *book, const tables_settings *settings, stru
     }
 }
 
+/* Of nodes of two ranks, whose all-reduce is direct's twice: of all bytes within a node, and of half of them across nodes. */
+static ls_status add_hierarchical(tables_book *book, const tables_settings *settings) {
+    static const struct pair pair = {.algorithm = "hierarchical"};
+    const double bytes = (double)sizes[SHOWN];
+    struct tally tally;
+    ls_status status = LS_OK;
+    (void)setenv("LS_RANKS_PER_NODE", "2", 1);
+    for (int n = 4; status == LS_OK && n <= MOST_RANKS; n += 2) {
+        if (!is_tried(settings, n)) continue;
+        struct ls_pattern_cost within = ls_cost_pattern(LS_PATTERN_DIRECT, 2, bytes, &step);
+        struct ls_pattern_cost across = ls_cost_pattern(LS_PATTERN_DIRECT, n / 2, bytes / 2, &step);
+        status = count_one(&tally, &pair, n, sizes[SHOWN]);
+        if (status != LS_OK) break;
+        add_row(book, "messages sent, busiest rank", "hierarchical, nodes of 2", n, within.messages + across.messages,
+                tally.messages, true);
+        add_row(book, "bytes sent of 1 MiB, busiest rank", "hierarchical, nodes of 2", n, within.bytes + across.bytes,
+                tally.bytes, true);
+        add_row(book, "ranks that count otherwise, 1.0 MiB", "hierarchical, nodes of 2", n, 0, tally.differing, true);
+    }
+    (void)unsetenv("LS_RANKS_PER_NODE");
+    return status;
+}
+
 static ls_status add_counts(tables_book *book, const tables_settings *settings) {
     static struct tally tallies[SIZES][PAIRS][MOST_RANKS + 1];
     char quantity[QUANTITY_CAPACITY], size[LS_BYTES_TEXT_CAPACITY];
@@ -115,6 +140,8 @@ static ls_status add_counts(tables_book *book, const tables_settings *settings) 
     tables_group(book, "busiest");
     add_busiest(book, settings, tallies[SHOWN], false);
     add_busiest(book, settings, tallies[SHOWN], true);
+    tables_group(book, "hierarchical");
+    status = add_hierarchical(book, settings);
     tables_group(book, "differing");
     for (int s = 0; s < SIZES; s++) {
         snprintf(quantity, sizeof quantity, "ranks that count otherwise, %s", ls_bytes_text(size, (double)sizes[s]));
@@ -124,7 +151,7 @@ static ls_status add_counts(tables_book *book, const tables_settings *settings) 
             add_row(book, quantity, pairs[p].mode, 0, 0, differing, true);
         }
     }
-    return LS_OK;
+    return status;
 }
 
 /* --- replayed ----------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,9 @@
  *   least : squares of relative deviations over the seven different cells, so four degrees of freedom are left */
 #include "labs/replay/tables/course.h"
 
+#include "labs/replay/engine/recost.h"
+#include "labs/replay/record/record.h"
+
 const struct course_cell course_cells[COURSE_CELLS] = {
     {"all", LS_PLAN_SINGLE, 1, 100},
     {"DP by collectives", LS_PLAN_DP, 2, 60},
@@ -46,6 +49,7 @@ ls_status course_open(struct course_model *model) {
 }
 
 void course_close(struct course_model *model) {
+    for (int i = 0; i < COURSE_CELLS; i++) ls_trace_destroy(model->recorded[i]);
     ls_workload_close(model->workload);
     ls_node_close(model->node);
     *model = (struct course_model){0};
@@ -65,7 +69,13 @@ ls_status course_replay(tables_replayed replayed, struct course_model *model, co
     options.precision = model->workload->defaults.precision;
     options.replicate_by_collectives = true;
     set_values(model, values);
-    return tables_replay(replayed, model->workload, model->node, &options);
+    ls_trace **recorded = &model->recorded[cell - course_cells], *priced = NULL;
+    ls_status status = LS_OK;
+    if (!*recorded) status = record_unpriced(recorded, model->workload, model->node, &options);
+    if (status == LS_OK) status = ls_recost(&priced, *recorded, model->workload, model->node, &options);
+    if (status == LS_OK) status = tables_replay_trace(replayed, priced, model->node);
+    ls_trace_destroy(priced);
+    return status;
 }
 
 struct fitting {

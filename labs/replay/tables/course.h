@@ -30,13 +30,14 @@ struct course_model {
     ls_node *node;
     struct ls_node_device device;         /* the file's */
     double file_value[COURSE_PARAMETERS]; /* of the parameters */
+    ls_trace *recorded[COURSE_CELLS];     /* each cell's step, once for all parameters; NULL: not yet */
 };
 
 /* Opens the workload and the node `course`. On failure there is nothing to close. */
 ls_status course_open(struct course_model *model);
 void course_close(struct course_model *model);
 
-/* The step of a cell's mode, DP by collectives, with these parameters. */
+/* The step of the mode of one of course_cells, DP by collectives, with these parameters. */
 ls_status course_replay(tables_replayed replayed, struct course_model *model, const struct course_cell *cell,
                         const double values[COURSE_PARAMETERS]);
 

@@ -114,6 +114,7 @@ static void check_run(const tables_file *file, const cJSON *object, const struct
     require(file, object, !run->calibrated_by || run->t1_ms + run->t1_epoch_s > 0, "calibrated by a time, t1_ms");
     require(file, object, !run->latencies_us || cJSON_GetArraySize(run->latencies_us) == 2,
             "latencies_us are those of two and of three ranks");
+    require(file, object, !run->network || cJSON_GetArraySize(run->network) == 2, "network is a hop and a rate");
     require(file, object, cJSON_GetArraySize(run->all_reduce_ms) <= TABLES_ALL_REDUCES_MAX,
             "more all_reduce_ms than 8");
     require(file, object, run->shard_state <= 3 && run->shard_state == floor(run->shard_state),
@@ -132,7 +133,7 @@ static void check_row(const tables_file *file, const cJSON *object, const struct
     require(file, object, lines > 0, "\"n\" is an array of numbers of devices");
     cJSON_ArrayForEach(n, row->n) {
         double micro_batches = row->run.micro_batch > 0 ? row->run.batch / n->valuedouble / row->run.micro_batch : 1;
-        require(file, n, n->valuedouble == floor(n->valuedouble) && n->valuedouble <= LS_NODE_MAX_DEVICES,
+        require(file, n, n->valuedouble == floor(n->valuedouble) && n->valuedouble <= TABLES_DEVICES_MAX,
                 "no number of devices");
         require(file, n, micro_batches >= 1 && micro_batches == floor(micro_batches),
                 "a device's share of the batch is no whole number of micro-batches");
@@ -214,7 +215,7 @@ static void read_part(tables_file *file, const cJSON *object) {
 
 ls_status tables_file_open(tables_file *file, const char *name) {
     static const char *const known[] = {"title", "source", "compute", "parts", "lists", NULL};
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     int without_free;
     *file = (tables_file){.count = 0};
     ls_status status = ls_library_find(path, "labs/replay/tables", name);

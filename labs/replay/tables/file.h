@@ -21,7 +21,7 @@
 #include "common/base/json.h"
 #include "labs/replay/tables/run.h"
 
-enum { TABLES_PARTS_MAX = 64 };
+enum { TABLES_PARTS_MAX = 64, TABLES_DEVICES_MAX = 1024 };
 
 /* The first four are those of enum tables_bound; a row that counts in the sums has no bound of its own. */
 enum tables_must {

@@ -28,7 +28,7 @@ static ls_status build(ls_trace **out, ls_pattern pattern, int ranks, double byt
 }
 
 ls_status tables_message_us(double *us, ls_pattern pattern, int ranks, double bytes, const ls_hockney *link) {
-    char path[LS_LIBRARY_PATH];
+    char path[LS_SHIPPED_PATH];
     ls_node *node = NULL;
     ls_trace *trace = NULL;
     ls_timeline *timeline = NULL;

@@ -147,6 +147,10 @@ static void change_collectives(struct machine *machine, const struct tables_run 
         collectives->hop_us = (number_at(run->latencies_us, 1) - number_at(run->latencies_us, 0)) / 2;
         collectives->base_us = number_at(run->latencies_us, 0) - 2 * collectives->hop_us;
     }
+    if (run->network) {
+        collectives->network_hop_us = number_at(run->network, 0);
+        collectives->network_GBps = number_at(run->network, 1);
+    }
     if (!run->all_reduce_ms) return;
     struct ls_node_table *table = &collectives->tables[LS_NODE_ALL_REDUCE];
     table->rows = machine->all_reduces;

@@ -59,6 +59,7 @@ typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
     X(T1, calibrated_by, "T1 is of the step, or of forward and backward, and scales the node's rates")                 \
     X(PAIRS, all_reduce_ms, "pairs of MB and ms, of two ranks, in place of the node's formula")                        \
     X(NUMBERS, latencies_us, "of an all-reduce of two and of three ranks")                                             \
+    X(NUMBERS, network, "a hop (us) and a rate (GB/s) between nodes, in place of the node's")                          \
     X(FLAG, fp16, "or bf16, which costs the same; else fp32")                                                          \
     X(FLAG, half_gradients, "in buckets, too")                                                                         \
     X(NUMBER, shard_state, "DDP: ZeRO's stage")                                                                        \

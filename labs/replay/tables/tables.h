@@ -96,7 +96,7 @@ typedef struct tables_settings {
 } tables_settings;
 
 /* The names of the files; table K is the K-th. */
-#define TABLES_NAMES "course", "speedups", "allreduce", "memory", "published", "machine"
+#define TABLES_NAMES "course", "speedups", "allreduce", "memory", "published", "machine", "nodes"
 
 /* Makes rows and texts in groups, for a file whose "compute" has this name. A bound that is missed is no failure; what
  * keeps rows from being made is, reported, and leaves those that were made. */

@@ -1,41 +1,14 @@
 /* IDX files, plain and gzipped. The file is looked for by name in a folder, so one is made at the first call, with
  * names that lead to the file in memory; it is removed at the end. The first byte of the input chooses labels (1
- * dimension) or images (3). */
-#define _GNU_SOURCE
-#include <limits.h>
+ * dimension) or images (3, or 4 if it is 4). */
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/data/idx_file.h"
 #include "tests/fuzz/targets/targets.h"
 
-static char folder[PATH_MAX];
-static const char *const names[] = {"f-idx1-ubyte", "f-idx3-ubyte"};
-
-static void remove_folder(void) {
-    char path[PATH_MAX + 32];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
-static void make_folder(const char *target) {
-    const char *above = getenv("TMPDIR");
-    char path[PATH_MAX + 32];
-    snprintf(folder, sizeof folder, "%s/fuzz-XXXXXX", above ? above : "/tmp");
-    int made = mkdtemp(folder) != NULL;
-    atexit(remove_folder);
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        made = made && symlink(target, path) == 0;
-    }
-    fuzz_require(made, "this test can make a folder");
-}
+static const char *folder;
 
 /* Reads the file sample by sample; the same bytes must come as in one piece, and as many. False: it is refused. */
 static bool read_by_samples(int ndim, const ls_idx_file *whole) {
@@ -57,9 +30,10 @@ static bool read_by_samples(int ndim, const ls_idx_file *whole) {
 
 void fuzz_idx(const uint8_t *data, size_t nbytes) {
     if (nbytes == 0) return;
-    const char *path = fuzz_memory_file(data + 1, nbytes - 1);
-    if (folder[0] == '\0') make_folder(path);
-    int ndim = data[0] % 2 ? 3 : 1;
+    static const char *const names[] = {"f-idx1-ubyte", "f-idx3-ubyte", "f-idx4-ubyte"};
+    if (!folder) folder = fuzz_memory_folder(names, 3);
+    (void)fuzz_memory_file(data + 1, nbytes - 1);
+    int ndim = data[0] == 4 ? 4 : data[0] % 2 ? 3 : 1;
     static ls_idx_file file;
     ls_status status = ls_idx_file_read(&file, folder, "f", ndim);
     fuzz_require((status == LS_OK) == (file.data != NULL), "bytes are there if and only if they were read");

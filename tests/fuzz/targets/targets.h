@@ -13,6 +13,8 @@
 /* X(name): the function fuzz_NAME, in targets/NAME.c, with its corpus in corpus/NAME.tar.gz */
 #define FUZZ_TARGET_MAP(X)                                                                                             \
     X(idx)                                                                                                             \
+    X(npy)                                                                                                             \
+    X(cifar)                                                                                                           \
     X(checkpoint)                                                                                                      \
     X(safetensors)                                                                                                     \
     X(store_protocol)                                                                                                  \
@@ -35,6 +37,9 @@ FUZZ_TARGET_MAP(FUZZ_DECLARE)
 /* An unnamed file in memory that holds just these bytes, and the path that opens it; the same file each time.
  * (memory_file.c) */
 const char *fuzz_memory_file(const uint8_t *data, size_t nbytes);
+
+/* A folder, removed at the end, in which each of the names (kept until then) leads to that file; few, each for a whole run. */
+const char *fuzz_memory_folder(const char *const *names, int count);
 
 /* Ends the process if a promise is broken. */
 void fuzz_require(int holds, const char *promise);

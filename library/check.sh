@@ -1,0 +1,51 @@
+#!/bin/sh
+# What `make install` puts there, used as a stranger would: staged into DESTDIR, moved, used from another folder; a program of one's own by
+# pkg-config in C and in C++, with the shared library and with the static one, alone and as ranks of ddprun; then taken away again.
+# usage: library/check.sh BUILD
+set -eu
+build=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT INT TERM
+say() { printf '  %s\n' "$*"; }
+refuse() { printf 'install-check: %s\n' "$*" >&2 && exit 1; }
+unset LS_PLUGINS || true
+
+make BUILD="$build" DESTDIR="$folder/stage" PREFIX=/opt/lockstep install >/dev/null
+mv "$folder/stage/opt/lockstep" "$folder/moved"
+at=$folder/moved
+export PKG_CONFIG_PATH="$at/lib/pkgconfig"
+mkdir "$folder/elsewhere" && cd "$folder/elsewhere"
+
+"$at/bin/dp_train" --device-kind cpu --devices 1 --epochs 1 --quiet >trained || refuse 'dp_train does not find data/digits from another folder'
+"$at/bin/ddprun" --nproc-per-node 2 "$at/bin/ddp_train" --device-kind cpu --steps 5 >trained || refuse 'ddprun and ddp_train fail'
+"$at/bin/replay" --node dgx1-v100 --workload resnet50 --mode ddp --n 2 --per-device-batch 32 >replayed 2>&1 || refuse 'replay does not find its nodes or workloads'
+for page in "$at"/share/man/man1/*.1; do
+    man --warnings -l "$page" >shown 2>warnings || [ $? = 127 ] || refuse "man cannot show $page"
+    [ ! -s warnings ] || refuse "man warns of $page: $(head -1 warnings)"
+done
+say 'programs run from another folder, with their data, nodes and manuals'
+
+cp "$at"/share/lockstep/examples/* .
+env -u MAKEFLAGS -u MAKELEVEL make -s own_program
+wanted=$(./own_program)
+say "own_program: $wanted"
+cat >both.cpp <<'EOF'
+#include <cstdio>
+#include <lockstep.h>
+int main() { std::printf("%s\n", ls_version()); }
+EOF
+c++ -Wall -Wextra -Werror both.cpp $(pkg-config --cflags --libs lockstep) -o both && ./both >version
+[ "$(cat version)" = "$(pkg-config --modversion lockstep)" ] || refuse 'the library has another version than its pkg-config file'
+cc -O2 own_program.c $(pkg-config --cflags lockstep) -Wl,--whole-archive "$at/lib/liblockstep.a" -Wl,--no-whole-archive \
+    $(pkg-config --static --libs lockstep | sed 's/-llockstep//') -lm -o own_static
+[ "$(./own_static)" = "$wanted" ] || refuse 'the static library trains to other bits'
+say 'C, C++, shared and static: the same bits'
+nm -D --defined-only "$at/lib/liblockstep.so" | awk '$3 !~ /@@LOCKSTEP_(1|PRIVATE)$/ && $2 != "A"' >stray
+[ ! -s stray ] || refuse "liblockstep.so shows $(head -1 stray)"
+
+cd - >/dev/null
+mkdir -p "$folder/opt" && mv "$at" "$folder/opt/lockstep"
+make BUILD="$build" DESTDIR="$folder" PREFIX=/opt/lockstep uninstall >/dev/null
+left=$(find "$folder/opt" ! -type d)
+[ -z "$left" ] || refuse "make uninstall leaves $left"
+say 'uninstalled: nothing is left'

@@ -1,0 +1,23 @@
+/* Small data folders of each layout, in the scratch folder. */
+#ifndef TESTS_DATA_FOLDERS_H
+#define TESTS_DATA_FOLDERS_H
+
+#include <stddef.h>
+
+/* CIFAR records: byte i of sample s is (7 s + i) mod 256, halved in channel 1 and quartered in channel 2, its label s mod `classes` (a coarse one of 0 before it if label_nbytes
+ * is 2), where s counts from `first`. nbytes 0: the whole file, else so many. */
+void folders_write_records(const char *name, int first, int count, int label_nbytes, int classes, size_t nbytes);
+
+/* 15 training samples in five files, 3 test samples. */
+void folders_write_cifar10(void);
+
+/* PREFIX-images-idx4-ubyte of count x 2 x 1 x 3 bytes 0, 1, 2, ... and labels 0, 1, 2, ... */
+void folders_write_idx4(const char *prefix, int count);
+
+/* A .npy file of version 1.0, as numpy.save writes it. */
+void folders_write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t nbytes);
+
+/* The data, `times` times, gzipped. */
+void folders_gzip(const char *name, const void *data, size_t nbytes, int times);
+
+#endif

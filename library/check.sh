@@ -23,7 +23,13 @@ for page in "$at"/share/man/man1/*.1; do
     man --warnings -l "$page" >shown 2>warnings || [ $? = 127 ] || refuse "man cannot show $page"
     [ ! -s warnings ] || refuse "man warns of $page: $(head -1 warnings)"
 done
-say 'programs run from another folder, with their data, nodes and manuals'
+for plugin in "$at"/lib/lockstep/ls_*.so; do # each is found there
+    case $plugin in
+    */ls_mpi.so) "$at/bin/ddprun" --nproc-per-node 2 "$at/bin/ddp_train" --device-kind cpu --backend mpi --steps 5 >trained ;;
+    */ls_cuda.so) "$at/bin/dp_train" --devices 1 --steps 1 | grep -E '[(]no GPU: | GPU' >trained ;; # it was looked for there
+    esac || refuse "the programs do not find $plugin"
+done
+say 'programs run from another folder, with their data, nodes, plug-ins and manuals'
 
 cp "$at"/share/lockstep/examples/* .
 env -u MAKEFLAGS -u MAKELEVEL make -s own_program

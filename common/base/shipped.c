@@ -10,9 +10,9 @@
 /* Of a program the loader knows only the name that it was started by, which may be relative to a folder of that time. */
 static bool find_own_file(char path[LS_SHIPPED_PATH]) {
     Dl_info info;
-    bool in_library =
-        dladdr((const void *)(size_t)ls_own_folder, &info) != 0 && info.dli_fname && strstr(info.dli_fname, ".so");
-    if (in_library) {
+    bool is_known = dladdr((const void *)(size_t)ls_own_folder, &info) != 0 && info.dli_fname;
+    const char *name = is_known && strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : "";
+    if (strncmp(name, "liblockstep.so", 14) == 0) {
         char *real = realpath(info.dli_fname, NULL);
         int length = real ? snprintf(path, LS_SHIPPED_PATH, "%s", real) : -1;
         free(real);

@@ -51,7 +51,7 @@ int ls_ranks_per_node(int world_size);
     X(halving_doubling, "halving-doubling", 0,                                                                         \
       "pairs swap halves, quarters, ... and back: few steps, and the least bytes if W is a power of two")              \
     X(hierarchical, "hierarchical", LS_EAGER_BYTES,                                                                    \
-      "shares inside each node, then between nodes, then inside again: the fewest bytes between nodes")                \
+      "reduce-scatter in each node, all-reduce between nodes, all-gather in each: fewest bytes between nodes")         \
     X(tree, "tree", 0, "sums go up a binary tree, the result comes down, in segments")                                 \
     X(naive, "naive", 0, "rank 0 reduces all, then all copy (the reference)")
 

@@ -327,6 +327,9 @@ ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_send_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
+/* Whether what a message's sender (`out`) and its receiver announced match. LS_ERR_INVALID: reported, and the group is broken. */
+ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const ls_announcement *in);
+
 /* The operation's meeting, for the probes: called when the last rank has come. `algorithm`: NULL, if it has a single
  * one. */
 void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm);

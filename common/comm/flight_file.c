@@ -195,8 +195,7 @@ static void read_group(ls_flight_record *record, ls_json *json, const cJSON *lin
 
 static void read_rank(struct reading *reading, ls_json *json, const cJSON *line) {
     int r = (int)ls_json_whole(json, line, "rank", 0, reading->record->world_size - 1);
-    if (r != reading->ranks)
-        ls_json_refuse(json, line, "this is rank %d, where rank %d should stand", r, reading->ranks);
+    if (r != reading->ranks) ls_json_refuse(json, line, "found rank %d, expected rank %d", r, reading->ranks);
     reading->ranks++;
     ls_flight_rank *rank = &reading->record->ranks[r];
     rank->pid = (int)ls_json_whole(json, line, "pid", 0, INT32_MAX);
@@ -212,7 +211,7 @@ static void read_operation(ls_flight_record *record, ls_json *json, const cJSON 
     for (int i = 0; i < LS_REDUCE_OP_COUNT; i++) ops[i] = ls_reduce_op_name((ls_reduce_op)i);
     ls_flight_rank *rank = &record->ranks[ls_json_whole(json, line, "rank", 0, record->world_size - 1)];
     if (rank->count == RANK_MAX) {
-        ls_json_refuse(json, line, "a rank has more than %d operations, which no ring holds", RANK_MAX);
+        ls_json_refuse(json, line, "a rank has more than %d operations; a ring holds no more", RANK_MAX);
         return;
     }
     uint64_t before = rank->count > 0 ? rank->operations[rank->count - 1].number : 0;

@@ -71,7 +71,7 @@ static void connection_failed(struct ls_mirror *m, ls_mirror_host *host, int err
         return;
     }
     int64_t since_ms = ls_coarse_now_ms() - atomic_load(&m->comm->segment->heard_ms[host->leader]);
-    snprintf(why, sizeof why, "cannot be reached since %.1f s: %s", (double)since_ms / 1e3, strerror(error));
+    snprintf(why, sizeof why, "has been unreachable for %.1f s: %s", (double)since_ms / 1e3, strerror(error));
     give_up(m, host, why);
 }
 
@@ -104,7 +104,7 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
         note_life(m->comm, host->leader);
         ls_bytes_add(&host->in, buffer, (size_t)got);
         if (!ls_mirror_apply(m, host)) {
-            give_up(m, host, host->in.failed ? "sent more than there is memory for" : "sent what is not understood");
+            give_up(m, host, host->in.failed ? "sent more than this rank has memory for" : "sent a malformed record");
             return;
         }
     }
@@ -119,7 +119,8 @@ static void tell(struct ls_mirror *m, bool beat) {
     for (int h = 0; h < m->host_count; h++) {
         ls_mirror_host *host = &m->hosts[h];
         if (host->fd >= 0) ls_bytes_add(&host->out, m->batch.at, m->batch.used);
-        if (host->fd >= 0 && (host->out.failed || m->batch.failed)) give_up(m, host, "needs more memory than there is");
+        if (host->fd >= 0 && (host->out.failed || m->batch.failed))
+            give_up(m, host, "gets no more records: this rank is out of memory");
         send_to(host);
     }
     m->batch.used = 0;

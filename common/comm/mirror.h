@@ -71,7 +71,7 @@ ls_status ls_mirror_make_shadow(struct ls_mirror *mirror);
 void ls_mirror_collect(struct ls_mirror *mirror, bool all);
 void ls_mirror_add_beat(struct ls_mirror *mirror);
 
-/* Applies what has come from a host as far as it is complete. False: it is not understood, or there is no memory. */
+/* Applies the complete records received from a host. False: a record is malformed, or there is no memory. */
 bool ls_mirror_apply(struct ls_mirror *mirror, ls_mirror_host *host);
 
 void ls_bytes_add(ls_bytes *bytes, const void *data, size_t nbytes);

@@ -28,7 +28,7 @@
 #define LS_LOOK_AGAIN_US 5e4   /* whether the group may still form, where that is known */
 #define LS_GREETING_US 2e6     /* for one who connects to say who it is */
 #define LS_UNREACHABLE_MS 5000 /* without an acknowledgement; half the deadline, if that is shorter */
-#define LS_WHICH_NETWORK "LS_SOCKET_IFNAME chooses the network, of rank 0's host MASTER_ADDR does"
+#define LS_WHICH_NETWORK "set LS_SOCKET_IFNAME to the interface of the network (on rank 0's host: MASTER_ADDR)"
 
 /* What a leader publishes. */
 struct card {
@@ -75,9 +75,10 @@ static ls_status listen_here(struct joining *j) {
     mine->hello = ls_handshake_hello(j->comm);
     snprintf(mine->address, sizeof mine->address, "%s", j->comm->address);
     if (inet_pton(AF_INET, mine->address, &address.sin_addr) != 1)
-        return ls_comm_break(j->comm, LS_ERR_INVALID, NULL,
-                             "rank %d's host has no IPv4 address for the other hosts, but \"%s\"; " LS_WHICH_NETWORK,
-                             ls_job_rank(j->comm, j->comm->rank), mine->address);
+        return ls_comm_break(
+            j->comm, LS_ERR_INVALID, NULL,
+            "rank %d: \"%s\" is no IPv4 address by which other hosts reach this one; " LS_WHICH_NETWORK,
+            ls_job_rank(j->comm, j->comm->rank), mine->address);
     if (ls_secret_make(mine->word, sizeof mine->word - 1) != LS_OK) return LS_ERR_SYSTEM;
     j->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (j->listener < 0 || bind(j->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
@@ -95,7 +96,7 @@ static ls_status publish(const struct joining *j) {
     key_of(key, sizeof key, j, j->comm->rank);
     const ls_bootstrap *bootstrap = j->options->bootstrap;
     ls_status status = bootstrap->set(bootstrap->context, key, &j->mine, sizeof j->mine);
-    if (status != LS_OK) (void)ls_comm_abort(j->comm, "its host's address could not be stored");
+    if (status != LS_OK) (void)ls_comm_abort(j->comm, "it cannot store its host's address");
     return status;
 }
 
@@ -108,7 +109,7 @@ static ls_status fetch(const struct joining *j, const ls_mirror_host *host, stru
     ls_status status = bootstrap->get(bootstrap->context, key, card, sizeof *card, &nbytes);
     ls_log_restore(before);
     if (status != LS_OK)
-        return ls_comm_break(j->comm, status, NULL, "the host with %s did not come to form the group: %s",
+        return ls_comm_break(j->comm, status, NULL, "the host with %s did not join the group: %s",
                              host_text(ranks, j, host), why);
     char text[220] = "";
     bool other_build = nbytes != sizeof *card || card->hello.segment_nbytes != j->mine.hello.segment_nbytes;
@@ -196,7 +197,7 @@ static ls_status connect_to(const struct joining *j, ls_mirror_host *host) {
     }
     if (fd >= 0) close(fd);
     if (error == ETIMEDOUT) return refuse(j, host, &card, "no answer (a firewall?)");
-    return refuse(j, host, &card, error ? strerror(error) : "whoever answers there is not of this job");
+    return refuse(j, host, &card, error ? strerror(error) : "the program that answers there belongs to another job");
 }
 
 /* --- from the hosts of higher ranks --------------------------------------------------------------------------------- */
@@ -238,11 +239,11 @@ static ls_status accept_others(const struct joining *j) {
         if (!any) return LS_OK;
         char ranks[LS_RANKS_TEXT_CAPACITY];
         if (left_us(j) <= 0)
-            return ls_comm_break(j->comm, LS_ERR_TIMEOUT, NULL,
-                                 "no connection from the host of %s to %s, port %d, within %g s: it has not come, or a "
-                                 "firewall is between (" LS_WHICH_NETWORK ")",
-                                 ls_comm_ranks_text(ranks, missing, j->comm), j->mine.address, (int)j->mine.port,
-                                 j->comm->timeout_s);
+            return ls_comm_break(
+                j->comm, LS_ERR_TIMEOUT, NULL,
+                "no connection from the host of %s to %s, port %d, within %g s: it has not started, or a "
+                "firewall drops connections (" LS_WHICH_NETWORK ")",
+                ls_comm_ranks_text(ranks, missing, j->comm), j->mine.address, (int)j->mine.port, j->comm->timeout_s);
         if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
             return ls_comm_break(j->comm, LS_ERR_PEER, NULL,
                                  "the group does not form: its ranks have changed meanwhile");

@@ -39,23 +39,22 @@ static ls_status await(const struct message *m, ls_flag *flag, uint32_t value) {
     return ls_comm_wait(m->comm, &wait);
 }
 
-static ls_status compare(const struct message *m) {
-    const ls_announcement *out = &m->mailbox->sender, *in = &m->mailbox->receiver[m->what.sequence % 2];
+ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const ls_announcement *in) {
     bool both_ways = out->kind == LS_OPERATION_SEND_RECV;
     if (out->sequence == in->sequence && out->count == in->count && out->dtype == in->dtype &&
         both_ways == (in->kind == LS_OPERATION_SEND_RECV))
         return LS_OK;
     char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
-    return ls_comm_break(m->comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
-                         ls_job_rank(m->comm, in->root), ls_announcement_text(m->comm, out_text, out, true),
-                         ls_job_rank(m->comm, out->root), ls_announcement_text(m->comm, in_text, in, true));
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
+                         ls_job_rank(comm, in->root), ls_announcement_text(comm, out_text, out, true),
+                         ls_job_rank(comm, out->root), ls_announcement_text(comm, in_text, in, true));
 }
 
 /* Both have come. Of a send_recv's two messages the lower rank's is the one that is recorded. */
 static ls_status meet(const struct message *m, bool sends) {
     bool both_ways = m->what.kind == LS_OPERATION_SEND_RECV;
     const ls_operation half = {.comm = m->comm, .what = m->what};
-    ls_status status = compare(m);
+    ls_status status = ls_comm_compare_ends(m->comm, &m->mailbox->sender, &m->mailbox->receiver[m->what.sequence % 2]);
     if (status == LS_OK && ls_probing() && (!both_ways || sends == (m->comm->rank < m->what.root)))
         ls_comm_probe_meeting(&half, NULL);
     return status;

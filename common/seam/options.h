@@ -33,9 +33,9 @@ typedef struct ls_train_options {
     const char *model, *data;
     /* where `model` points once data has completed it (ls_train_open_first) */
     char completed_model[LS_TRAIN_MODEL_NBYTES];
-    ls_sample_spec
-        sample;    /* of --data, once ls_train_open_first has opened it; channels 0: it follows from the model */
-    int normalize; /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
+    /* of --data, once ls_train_open_first has opened it; channels 0: it follows from the model */
+    ls_sample_spec sample;
+    int normalize;                 /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
     char normalization[200];       /* of the data that were opened, with its numbers; "": of none */
     ls_tensor_options tensor;      /* of a rank that has a part of the model; filled in by its program */
     bool show_model, show_pytorch; /* print it, and nothing else (ls_train_show_model) */

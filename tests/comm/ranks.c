@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -278,4 +279,20 @@ void check_in_rank(const struct rank *rank, bool condition, const char *text, co
                           rank->rank, rank->world_size, text, rank->message);
     (void)!write(STDERR_FILENO, message, (size_t)nbytes);
     _exit(1);
+}
+
+bool rank_says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
+
+static int signal_number;
+
+static void raise_it(int alarm_number) {
+    (void)alarm_number;
+    (void)raise(signal_number);
+}
+
+void rank_signal_soon(int number, int us) {
+    const struct itimerval soon = {.it_value.tv_usec = us};
+    signal_number = number;
+    (void)signal(SIGALRM, raise_it);
+    (void)setitimer(ITIMER_REAL, &soon, NULL);
 }

@@ -73,6 +73,12 @@ ls_status rank_attach(struct rank *rank, ls_comm_path path, const char *allreduc
 
 void rank_close(struct rank *rank);
 
+/* Whether the first error has that text in it. */
+bool rank_says(const struct rank *rank, const char *text);
+
+/* Sends this rank's process the signal in so many microseconds, less than a second: somewhere in what it does then. */
+void rank_signal_soon(int number, int us);
+
 /* Ends the process of a rank, with a message, unless the condition holds. */
 #define CHECK(condition) check_in_rank(rank, (condition), #condition, __FILE__, __LINE__)
 void check_in_rank(const struct rank *rank, bool condition, const char *text, const char *file, int line);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,8 +24,6 @@
 #define GRACE_S 25.0        /* what a loaded machine, or a sanitizer, may add to a deadline */
 #define RANKS 3
 #define SHARED_BYTES 400000
-
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
 
 /* Ends with exit status 0 for those ranks whose bit is set in `good`, and with `other` for the rest. */
 static void run_and_expect(void (*body)(struct rank *rank), const void *argument, void (*meanwhile)(const pid_t *pids),
@@ -48,8 +45,8 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     }
     CHECK(result == status);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(says(rank, culprit));
-    CHECK(says(rank, "all_reduce (sum) of 100000 fp32 elements (operation ") && says(rank, "400000 bytes"));
+    CHECK(rank_says(rank, culprit));
+    CHECK(rank_says(rank, "all_reduce (sum) of 100000 fp32 elements (operation ") && rank_says(rank, "400000 bytes"));
     /* and from now on nothing works any more, at once, and the reason has been said */
     (void)ls_device_synchronize(rank->device);
     char again[200];
@@ -64,24 +61,9 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     (void)ls_device_synchronize(rank->device);
 }
 
-static int signal_number;
-
-static void raise_it(int alarm_number) {
-    (void)alarm_number;
-    (void)raise(signal_number);
-}
-
-/* To itself, once it has come so far that the others know it: somewhere in its reductions. */
-static void signal_soon(int number) {
-    const struct itimerval soon = {.it_value.tv_usec = 100000};
-    signal_number = number;
-    (void)signal(SIGALRM, raise_it);
-    (void)setitimer(ITIMER_REAL, &soon, NULL);
-}
-
 static void killed_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
-    if (rank->rank == 2) signal_soon(SIGKILL);
+    if (rank->rank == 2) rank_signal_soon(SIGKILL, 100000);
     reduce_until_failure(rank, LS_ERR_PEER, "rank 2 died");
     rank_close(rank);
 }
@@ -91,7 +73,7 @@ TEST(test_killed_rank) { run_and_expect(killed_body, NULL, NULL, 3, 128 + SIGKIL
 static void stopped_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     rank->comm->timeout_s = TIMEOUT_S;
-    if (rank->rank == 2) signal_soon(SIGSTOP);
+    if (rank->rank == 2) rank_signal_soon(SIGSTOP, 100000);
     reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
     rank_close(rank);
 }
@@ -121,7 +103,7 @@ static void exits_before_sharing_body(struct rank *rank) {
     if (rank->rank == 1) _exit(7);
     void *memory;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, 4096, &memory) == LS_ERR_PEER && memory == NULL);
-    CHECK(says(rank, "alloc_shared of 4096 bytes: rank 1 died"));
+    CHECK(rank_says(rank, "alloc_shared of 4096 bytes: rank 1 died"));
     rank_close(rank);
 }
 
@@ -131,7 +113,7 @@ static void lost_peer_body(struct rank *rank) {
     if (rank->rank == 1) _exit(7);
     if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, &x, 1, LS_FP32, 1) == LS_ERR_PEER);
     if (rank->rank == 2) CHECK(ls_comm_recv(rank->comm, rank->stream, &x, 1, LS_FP32, 1) == LS_ERR_PEER);
-    CHECK(says(rank, "rank 1 died"));
+    CHECK(rank_says(rank, "rank 1 died"));
     (void)ls_device_synchronize(rank->device);
     rank_close(rank);
 }
@@ -151,8 +133,8 @@ static void absent_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(says(rank,
-               absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0" : "rank 2"));
+    CHECK(rank_says(rank, absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0"
+                                      : "rank 2"));
     rank_close(rank);
 }
 
@@ -189,7 +171,7 @@ static void stopped_host_body(struct rank *rank) {
     usual_get = rank->bootstrap.get;
     if (rank->rank == 2) rank->bootstrap.get = stop_first;
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_ERR_TIMEOUT && rank->comm == NULL);
-    CHECK(says(rank, "rank 0 did not ") && !says(rank, "ranks ") && !says(rank, "2 did"));
+    CHECK(rank_says(rank, "rank 0 did not ") && !rank_says(rank, "ranks ") && !rank_says(rank, "2 did"));
     rank_close(rank);
 }
 
@@ -220,9 +202,9 @@ static void different_body(struct rank *rank) {
     CHECK(rank->comm == NULL);
     /* who calls after rank 0 has turned somebody away finds it gone */
     bool late = status == LS_ERR_PEER && rank->rank != 0 &&
-                (says(rank, "rank 0, which has given up") || says(rank, "rank 0 gave up"));
-    CHECK(late || (status == LS_ERR_INVALID && says(rank, "cannot form the group")));
-    CHECK(late || !algorithms || says(rank, "rank 2 uses the all-reduce algorithm naive, rank 0 uses direct"));
+                (rank_says(rank, "rank 0, which has given up") || rank_says(rank, "rank 0 gave up"));
+    CHECK(late || (status == LS_ERR_INVALID && rank_says(rank, "cannot form the group")));
+    CHECK(late || !algorithms || rank_says(rank, "rank 2 uses the all-reduce algorithm naive, rank 0 uses direct"));
 }
 
 static void options_body(struct rank *rank) {
@@ -279,7 +261,7 @@ static void limited_space_body(struct rank *rank) {
     ls_status status = ls_comm_alloc_shared(rank->comm, NULL, 4 * (size_t)LARGE, &none);
     CHECK(status == (rank->rank == 1 ? LS_ERR_NO_MEMORY : LS_ERR_PEER) && !none);
     if (rank->rank == 1)
-        CHECK(says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
+        CHECK(rank_says(rank, "MiB of address space for the group's shared memory: Cannot allocate memory"));
     CHECK(rank->comm->windows[rank->comm->window_count].base == NULL); /* those who had room gave it back */
     lift_limit(rank);
     for (int round = 0; round < 2; round++) { /* in that window, and in a new one */
@@ -305,9 +287,9 @@ static void no_space_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     lift_limit(rank);
     CHECK(rank->comm == NULL);
-    if (rank->rank == 0) CHECK(status == LS_ERR_NO_MEMORY && says(rank, "cannot reserve "));
-    if (rank->rank == 0) CHECK(says(rank, "Cannot allocate memory (is ulimit -v set?)"));
-    if (rank->rank != 0) CHECK(status == LS_ERR_TIMEOUT && says(rank, "group/shm/rank0"));
+    if (rank->rank == 0) CHECK(status == LS_ERR_NO_MEMORY && rank_says(rank, "cannot reserve "));
+    if (rank->rank == 0) CHECK(rank_says(rank, "Cannot allocate memory (is ulimit -v set?)"));
+    if (rank->rank != 0) CHECK(status == LS_ERR_TIMEOUT && rank_says(rank, "group/shm/rank0"));
     rank_close(rank);
 }
 

@@ -25,8 +25,6 @@ static void sleep_ms(long ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
-
 /* Until somebody has given up. */
 static void await_failure(const struct rank *rank) {
     while (atomic_load(&rank->comm->segment->broken.state) != LS_BROKEN) sleep_ms(5);
@@ -60,7 +58,7 @@ static void mismatch_body(struct rank *rank) {
     double begin_us = ls_now_us();
     CHECK(run_mismatched(rank, mismatch->name, x) == LS_ERR_INVALID);
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
-    CHECK(says(rank, mismatch->first) && says(rank, mismatch->second) && says(rank, "operation 2"));
+    CHECK(rank_says(rank, mismatch->first) && rank_says(rank, mismatch->second) && rank_says(rank, "operation 2"));
     (void)ls_device_synchronize(rank->device);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
     (void)ls_device_synchronize(rank->device);
@@ -88,8 +86,8 @@ static void unmatched_pair_body(struct rank *rank) {
     if (rank->rank == 0) CHECK(ls_comm_send(rank->comm, rank->stream, x, 3, LS_FP32, 1) == LS_ERR_INVALID);
     if (rank->rank == 1) CHECK(ls_comm_recv(rank->comm, rank->stream, x, 4, LS_FP32, 0) == LS_ERR_INVALID);
     if (rank->rank == 2) CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_INVALID);
-    CHECK(says(rank, "rank 0 runs send of 3 fp32 elements to rank 1"));
-    CHECK(says(rank, "rank 1 runs recv of 4 fp32 elements from rank 0"));
+    CHECK(rank_says(rank, "rank 0 runs send of 3 fp32 elements to rank 1"));
+    CHECK(rank_says(rank, "rank 1 runs recv of 4 fp32 elements from rank 0"));
     (void)ls_device_synchronize(rank->device);
     rank_close(rank);
 }
@@ -98,7 +96,8 @@ static void unequal_sharing_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     void *memory;
     CHECK(ls_comm_alloc_shared(rank->comm, NULL, rank->rank == 2 ? 100 : 200, &memory) == LS_ERR_INVALID);
-    CHECK(says(rank, "rank 2 runs alloc_shared of 100 bytes") && says(rank, "rank 0 runs alloc_shared of 200 bytes"));
+    CHECK(rank_says(rank, "rank 2 runs alloc_shared of 100 bytes") &&
+          rank_says(rank, "rank 0 runs alloc_shared of 200 bytes"));
     rank_close(rank);
 }
 
@@ -131,7 +130,7 @@ static void leaves_body(struct rank *rank) {
         double begin_us = ls_now_us();
         CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_PEER);
         CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
-        CHECK(says(rank, "rank 0 left the group without taking part"));
+        CHECK(rank_says(rank, "rank 0 left the group without taking part"));
         (void)ls_device_synchronize(rank->device);
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
         (void)ls_device_synchronize(rank->device);
@@ -150,7 +149,7 @@ static void late_body(struct rank *rank) {
         double begin_us = ls_now_us();
         CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_TIMEOUT);
         CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
-        CHECK(says(rank, "rank 0 did not come within 0.5 s"));
+        CHECK(rank_says(rank, "rank 0 did not come within 0.5 s"));
     }
     (void)ls_device_synchronize(rank->device);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_TIMEOUT);
@@ -179,7 +178,7 @@ static void abort_body(struct rank *rank) {
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
     } else {
         CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_PEER);
-        CHECK(says(rank, "barrier (operation 1, 0 bytes): rank 1 has given up: its data ran out"));
+        CHECK(rank_says(rank, "barrier (operation 1, 0 bytes): rank 1 has given up: its data ran out"));
     }
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
     (void)ls_device_synchronize(rank->device);
@@ -220,7 +219,7 @@ static void abort_from_outside_body(struct rank *rank) {
     } else {
         void *memory;
         CHECK(ls_comm_alloc_shared(rank->comm, NULL, 64, &memory) == LS_ERR_PEER);
-        CHECK(says(rank, "rank 1 has given up: somebody else says so"));
+        CHECK(rank_says(rank, "rank 1 has given up: somebody else says so"));
     }
     (void)ls_device_synchronize(rank->device);
     rank_close(rank);

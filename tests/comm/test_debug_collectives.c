@@ -64,8 +64,6 @@ static ls_status run(struct rank *rank, enum aspect odd, float *x) {
                           odd == REDUCTION ? LS_REDUCE_MAX : LS_REDUCE_SUM, odd == ROOT ? 2 : 0);
 }
 
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
-
 static void mismatch_body(struct rank *rank) {
     const struct mismatch *m = rank->argument;
     float x[16] = {0}, before[16] = {0};
@@ -80,7 +78,7 @@ static void mismatch_body(struct rank *rank) {
     ls_status status = stays_away ? LS_OK : run(rank, m->aspect, x);
     CHECK(stays_away || status == m->status);
     CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
-    CHECK(stays_away || (says(rank, m->odd) && says(rank, m->others)));
+    CHECK(stays_away || (rank_says(rank, m->odd) && rank_says(rank, m->others)));
     CHECK(status == LS_OK || memcmp(x, before, sizeof x) == 0); /* it has not run */
     (void)ls_device_synchronize(rank->device);
     rank_close(rank);
@@ -121,8 +119,8 @@ static void crossing_body(struct rank *rank) {
     ls_comm *first = rank->rank == 1 ? second : rank->comm;
     CHECK(ls_comm_barrier(first, rank->stream) == LS_ERR_INVALID);
     CHECK(ls_now_us() - begin_us < GRACE_S * 1e6);
-    CHECK(says(rank, "the ranks are out of step: rank ") && says(rank, "all groups in the same order"));
-    CHECK(says(rank, "rank 1 begins #2 barrier in second") && says(rank, " begins #2 barrier in group"));
+    CHECK(rank_says(rank, "the ranks are out of step: rank ") && rank_says(rank, "all groups in the same order"));
+    CHECK(rank_says(rank, "rank 1 begins #2 barrier in second") && rank_says(rank, " begins #2 barrier in group"));
     (void)ls_device_synchronize(rank->device);
     ls_comm_destroy(second);
     rank_close(rank);

@@ -391,7 +391,7 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     expect_refusal_with("\"world_size\":3", "\"world_size\":4", "cut short");
     expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "cut short");
     expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is no presence");
-    expect_refusal_with("\"rank\":1,\"pid\"", "\"rank\":2,\"pid\"", "this is rank 2, where rank 1 should stand");
+    expect_refusal_with("\"rank\":1,\"pid\"", "\"rank\":2,\"pid\"", "found rank 2, expected rank 1");
     expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is no kind");
     expect_refusal_with("\"root\":1", "\"root\":3", "bad.jsonl:");
     expect_refusal_with("\"group\":1,\"number\":1", "\"group\":2,\"number\":1", "bad.jsonl:");

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,55 +19,12 @@
 #include "common/comm/mesh.h"
 #include "common/comm/wait.h"
 #include "tests/base/test.h"
+#include "tests/comm/hosts.h"
 #include "tests/comm/leftovers.h"
-#include "tests/comm/ranks.h"
-
-#define TIMEOUT_S 2.0
-#define LONG_TIMEOUT_S                                                                                                 \
-    150.0 /* where something else is noticed long before; a whole machine may stand still for a minute */
-#define DEADLINE_S 200
-
-/* The host of each rank. */
-struct layout {
-    int ranks;
-    unsigned char host[8];
-};
 
 static const struct layout two_and_two = {4, {0, 0, 1, 1}};
 static const struct layout layouts[] = {
     {2, {0, 1}}, {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {5, {0, 1, 1, 2, 0}}, {4, {0, 1, 2, 3}}};
-
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
-
-static ls_status create_hosts(struct rank *rank, const ls_comm_options *options) {
-    const struct layout *layout = rank->argument;
-    ls_comm_options over_hosts = *options;
-    over_hosts.host = layout->host;
-    over_hosts.address = "127.0.0.1";
-    return ls_comm_create_hosts(&rank->comm, &over_hosts, NULL);
-}
-
-static struct rank_backend backend; /* the processes of shm's */
-
-static void run(const struct layout *layout, void (*body)(struct rank *rank), void (*meanwhile)(const pid_t *pids),
-                uint64_t good, int other) {
-    backend = rank_backends[0];
-    backend.name = "hosts";
-    backend.create = create_hosts;
-    int exit_codes[LS_COMM_MAX_RANKS];
-    rank_get_timeout_s = LONG_TIMEOUT_S;
-    run_ranks_on(&backend, layout->ranks, DEADLINE_S, body, layout, meanwhile, exit_codes);
-    for (int r = 0; r < layout->ranks; r++) {
-        int expected = (good >> r & 1) ? 0 : other;
-        if (exit_codes[r] != expected)
-            fail_msg("rank %d of %d ended with %d, not %d", r, layout->ranks, exit_codes[r], expected);
-    }
-}
-
-static void open_rank(struct rank *rank, double timeout_s) {
-    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
-    rank->comm->timeout_s = timeout_s; /* a loaded machine may form the group slowly */
-}
 
 /* --- operations ------------------------------------------------------------------------------------------------------- */
 
@@ -104,7 +60,7 @@ static void check_moves(struct rank *rank, int round) {
 }
 
 static void operations_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     CHECK(strcmp(ls_comm_backend(rank->comm), "hosts") == 0);
     for (int round = 0; round < 50; round++) {
         check_reductions(rank, round, 1);
@@ -119,25 +75,12 @@ static void operations_body(struct rank *rank) {
 }
 
 TEST(small_operations_work_over_hosts) {
-    for (size_t i = 0; i < COUNT_OF(layouts); i++) run(&layouts[i], operations_body, NULL, UINT64_MAX, 0);
+    for (size_t i = 0; i < COUNT_OF(layouts); i++) hosts_run(&layouts[i], operations_body, NULL, UINT64_MAX, 0);
 }
 
 /* --- a rank that is lost ------------------------------------------------------------------------------------------------ */
 
-static int victim, signal_number;
-
-static void raise_it(int alarm_number) {
-    (void)alarm_number;
-    (void)raise(signal_number);
-}
-
-/* To itself, somewhere in its reductions. */
-static void signal_soon(int number) {
-    const struct itimerval soon = {.it_value.tv_usec = 200000};
-    signal_number = number;
-    (void)signal(SIGALRM, raise_it);
-    (void)setitimer(ITIMER_REAL, &soon, NULL);
-}
+static int victim;
 
 /* All-reduces until something fails. */
 static ls_status reduce_until_failure(struct rank *rank) {
@@ -149,11 +92,11 @@ static ls_status reduce_until_failure(struct rank *rank) {
 
 static void killed_body(struct rank *rank) {
     char expected[32];
-    open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == victim) signal_soon(SIGKILL);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == victim) rank_signal_soon(SIGKILL, 200000);
     CHECK(reduce_until_failure(rank) == LS_ERR_PEER);
     snprintf(expected, sizeof expected, "rank %d died", victim);
-    CHECK(says(rank, expected) && says(rank, "all_reduce (sum) of 100 fp32 elements (operation "));
+    CHECK(rank_says(rank, expected) && rank_says(rank, "all_reduce (sum) of 100 fp32 elements (operation "));
     CHECK(ls_comm_is_broken(rank->comm));
     rank_close(rank);
 }
@@ -161,38 +104,42 @@ static void killed_body(struct rank *rank) {
 /* Leaders, whose end is that of a connection, and others, of whose end their leader tells. */
 TEST(a_killed_rank_is_named_on_all_hosts) {
     for (victim = 0; victim < 4; victim++)
-        run(&two_and_two, killed_body, NULL, UINT64_MAX & ~(1ull << victim), 128 + SIGKILL);
+        hosts_run(&two_and_two, killed_body, NULL, UINT64_MAX & ~(1ull << victim), 128 + SIGKILL);
 }
 
 /* Rank 2, which leads, dies while it waits for rank 3, of the same host, for which the others wait. */
 static void killed_waiting_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == 2) signal_soon(SIGKILL);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
+    if (rank->rank == 2) rank_signal_soon(SIGKILL, 200000);
     if (rank->rank == 3) sleep(2);
-    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && says(rank, "rank 2 died"));
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && rank_says(rank, "rank 2 died"));
     rank_close(rank);
 }
 
-TEST(a_leader_that_dies_is_named_for_its_host) { run(&two_and_two, killed_waiting_body, NULL, 0xb, 128 + SIGKILL); }
+TEST(a_leader_that_dies_is_named_for_its_host) {
+    hosts_run(&two_and_two, killed_waiting_body, NULL, 0xb, 128 + SIGKILL);
+}
 
 /* Rank 3 dies while its leader is busy elsewhere. */
 static void unwatched_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     if (rank->rank == 3) (void)raise(SIGKILL);
     while (rank->rank == 2 && !ls_comm_is_broken(rank->comm)) usleep(1000);
-    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && says(rank, "rank 3 died"));
+    CHECK(reduce_until_failure(rank) == LS_ERR_PEER && rank_says(rank, "rank 3 died"));
     rank_close(rank);
 }
 
-TEST(a_rank_is_named_that_dies_while_its_leader_is_busy) { run(&two_and_two, unwatched_body, NULL, 7, 128 + SIGKILL); }
+TEST(a_rank_is_named_that_dies_while_its_leader_is_busy) {
+    hosts_run(&two_and_two, unwatched_body, NULL, 7, 128 + SIGKILL);
+}
 
 static void stopped_body(struct rank *rank) {
     char expected[64];
-    open_rank(rank, TIMEOUT_S);
-    if (rank->rank == victim) signal_soon(SIGSTOP);
+    hosts_open_rank(rank, TIMEOUT_S);
+    if (rank->rank == victim) rank_signal_soon(SIGSTOP, 200000);
     CHECK(reduce_until_failure(rank) == LS_ERR_TIMEOUT);
     snprintf(expected, sizeof expected, "rank %d did not come within %g s", victim, TIMEOUT_S);
-    CHECK(says(rank, expected));
+    CHECK(rank_says(rank, expected));
     rank_close(rank);
 }
 
@@ -206,38 +153,38 @@ static void kill_victim(const pid_t *pids) {
 
 TEST(a_stopped_rank_is_named_at_the_deadline) {
     for (victim = 2; victim < 4; victim++)
-        run(&two_and_two, stopped_body, kill_victim, 0xf & ~(1u << victim), 128 + SIGKILL);
+        hosts_run(&two_and_two, stopped_body, kill_victim, 0xf & ~(1u << victim), 128 + SIGKILL);
 }
 
 static void leaves_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     float x = 1;
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     if (rank->rank < 2) CHECK(reduce_until_failure(rank) == LS_ERR_PEER);
-    if (rank->rank < 2) CHECK(says(rank, "left the group without taking part") && says(rank, "ranks 2, 3"));
+    if (rank->rank < 2) CHECK(rank_says(rank, "left the group without taking part") && rank_says(rank, "ranks 2, 3"));
     rank_close(rank);
 }
 
-TEST(a_host_that_leaves_is_named) { run(&two_and_two, leaves_body, NULL, UINT64_MAX, 0); }
+TEST(a_host_that_leaves_is_named) { hosts_run(&two_and_two, leaves_body, NULL, UINT64_MAX, 0); }
 
 /* --- a group that is broken ------------------------------------------------------------------------------------------------ */
 
 static void aborts_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     float x = 0;
     if (rank->rank == 3) CHECK(ls_comm_abort(rank->comm, "it has seen enough"));
     if (rank->rank != 3) {
         CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_ERR_PEER);
-        CHECK(says(rank, "rank 3 has given up: it has seen enough"));
+        CHECK(rank_says(rank, "rank 3 has given up: it has seen enough"));
     }
     rank_close(rank);
 }
 
-TEST(all_hosts_hear_why_a_rank_gives_up) { run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
+TEST(all_hosts_hear_why_a_rank_gives_up) { hosts_run(&two_and_two, aborts_body, NULL, UINT64_MAX, 0); }
 
 /* Rank 2, which leads, has left long before. */
 static void aborts_late_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     float x = 0;
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     if (rank->rank == 3) sleep(1);
@@ -249,32 +196,32 @@ static void aborts_late_body(struct rank *rank) {
     rank_close(rank);
 }
 
-TEST(a_leader_stays_for_the_last_words_of_its_host) { run(&two_and_two, aborts_late_body, NULL, UINT64_MAX, 0); }
+TEST(a_leader_stays_for_the_last_words_of_its_host) { hosts_run(&two_and_two, aborts_late_body, NULL, UINT64_MAX, 0); }
 
 static void out_of_step_body(struct rank *rank) {
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     float x[2] = {0};
     ls_status status = rank->rank == 2 ? ls_comm_broadcast(rank->comm, rank->stream, x, 2, LS_FP32, 0)
                                        : ls_comm_all_reduce(rank->comm, rank->stream, x, 2, LS_FP32, LS_REDUCE_SUM);
     CHECK(status == LS_ERR_INVALID);
-    CHECK(says(rank, "out of step: rank 2 runs broadcast of 2 fp32 elements from rank 0") &&
-          says(rank, "rank 0 runs all_reduce (sum) of 2 fp32 elements"));
+    CHECK(rank_says(rank, "out of step: rank 2 runs broadcast of 2 fp32 elements from rank 0") &&
+          rank_says(rank, "rank 0 runs all_reduce (sum) of 2 fp32 elements"));
     rank_close(rank);
 }
 
-TEST(ranks_out_of_step_are_named_by_both_hosts) { run(&two_and_two, out_of_step_body, NULL, UINT64_MAX, 0); }
+TEST(ranks_out_of_step_are_named_by_both_hosts) { hosts_run(&two_and_two, out_of_step_body, NULL, UINT64_MAX, 0); }
 
 /* What needs a carrier is refused on all hosts. */
 static void large_body(struct rank *rank) {
     static float x[2000];
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 2000, LS_FP32, LS_REDUCE_SUM) == LS_ERR_UNSUPPORTED);
-    CHECK(says(rank, "all_reduce (sum) of 2000 fp32 elements (operation 1, 8000 bytes): between hosts") &&
-          says(rank, "--backend mpi"));
+    CHECK(rank_says(rank, "all_reduce (sum) of 2000 fp32 elements (operation 1, 8000 bytes): between hosts") &&
+          rank_says(rank, "--backend mpi"));
     rank_close(rank);
 }
 
-TEST(large_operations_on_host_memory_need_a_carrier) { run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
+TEST(large_operations_on_host_memory_need_a_carrier) { hosts_run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
 
 /* --- flight records ------------------------------------------------------------------------------------------------------- */
 
@@ -296,7 +243,7 @@ static bool is_about_now(int64_t time_ms) { return llabs(time_ms - ls_coarse_now
 static void clocks_body(struct rank *rank) {
     float x[100] = {0};
     if (rank->rank == 1 && !shift_clock(3600)) print_message("no time namespace: both hosts have one clock\n");
-    open_rank(rank, LONG_TIMEOUT_S);
+    hosts_open_rank(rank, LONG_TIMEOUT_S);
     if (rank->rank == 1) CHECK(ls_comm_all_reduce(rank->comm, rank->stream, x, 100, LS_FP32, LS_REDUCE_SUM) == LS_OK);
     if (rank->rank == 0) {
         while (ls_flight_looked_ms(rank->comm, 1) == 0) usleep(1000);
@@ -314,7 +261,7 @@ static void clocks_body(struct rank *rank) {
 }
 
 /* Each host sees the other's records in its own time. */
-TEST(hosts_have_clocks_of_their_own) { run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
+TEST(hosts_have_clocks_of_their_own) { hosts_run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
 
 /* --- parts of a job --------------------------------------------------------------------------------------------------------- */
 
@@ -327,18 +274,16 @@ static int first_free_file(void) {
     return file;
 }
 
-static ls_mesh open_mesh(struct rank *rank) {
-    const struct layout *layout = rank->argument;
-    ls_mesh mesh = {0};
+static void open_device(struct rank *rank) {
     ls_device_options device = {.index = rank->rank, .devices_on_node = 4, .place = rank->rank};
     CHECK(ls_device_open(&rank->device, &device) == LS_OK);
     rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = 4,
-                               .timeout_s = LONG_TIMEOUT_S,
-                               .bootstrap = &rank->bootstrap,
-                               .host = layout->host,
-                               .address = "127.0.0.1"};
+}
+
+static ls_mesh open_mesh(struct rank *rank) {
+    ls_mesh mesh = {0};
+    open_device(rank);
+    ls_comm_options options = hosts_options(rank);
     struct rlimit files = {(rlim_t)(first_free_file() + ls_mesh_descriptors(sizes)), 1024}; /* so many are enough */
     CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
     CHECK(ls_mesh_create_hosts(&mesh, sizes, &options, NULL) == LS_OK);
@@ -363,27 +308,19 @@ static void mesh_body(struct rank *rank) {
     /* only rank 1 is in a group with rank 3 here; ranks 0 and 2 hear of it in theirs */
     while (ls_comm_all_reduce(mesh.axis[LS_MESH_DATA], rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM) == LS_OK) {
     }
-    CHECK(says(rank, "rank 3 died") && ls_comm_is_broken(mesh.job));
+    CHECK(rank_says(rank, "rank 3 died") && ls_comm_is_broken(mesh.job));
     ls_mesh_destroy(&mesh);
     ls_device_close(rank->device);
     CHECK(first_free_file() == files);
 }
 
-TEST(groups_of_parts_of_a_job_fail_together) { run(&two_and_two, mesh_body, NULL, 7, 128 + SIGKILL); }
+TEST(groups_of_parts_of_a_job_fail_together) { hosts_run(&two_and_two, mesh_body, NULL, 7, 128 + SIGKILL); }
 
 /* With --debug-collectives each operation is compared before it runs. */
 static void debug_body(struct rank *rank) {
-    const struct layout *layout = rank->argument;
-    ls_device_options device = {.index = rank->rank, .devices_on_node = 4, .place = rank->rank};
-    CHECK(ls_device_open(&rank->device, &device) == LS_OK);
-    rank->stream = ls_device_stream(rank->device, LS_STREAM_COMM);
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = 4,
-                               .timeout_s = LONG_TIMEOUT_S,
-                               .bootstrap = &rank->bootstrap,
-                               .host = layout->host,
-                               .address = "127.0.0.1",
-                               .debug = true};
+    open_device(rank);
+    ls_comm_options options = hosts_options(rank);
+    options.debug = true;
     CHECK(ls_comm_create_hosts(&rank->comm, &options, NULL) == LS_OK);
     float x = 0;
     for (int i = 0; i < 20; i++) {
@@ -391,108 +328,10 @@ static void debug_body(struct rank *rank) {
         ls_status status = ls_comm_all_reduce(rank->comm, rank->stream, &x, 1, LS_FP32, LS_REDUCE_SUM);
         CHECK(status == (i < 19 ? LS_OK : LS_ERR_INVALID));
     }
-    CHECK(says(rank, "for bucket 7") && says(rank, "for bucket 19"));
+    CHECK(rank_says(rank, "for bucket 7") && rank_says(rank, "for bucket 19"));
     rank_close(rank);
 }
 
-TEST(labels_are_compared_between_hosts) { run(&two_and_two, debug_body, NULL, UINT64_MAX, 0); }
-
-/* --- a group that does not form --------------------------------------------------------------------------------------------- */
-
-/* Ranks 0 and 1 of the first host, and rank 2 of the second. */
-static const struct layout two_and_one = {3, {0, 0, 1}};
-
-/* What the last host gets of the first one's card, and what becomes of it. */
-static ls_status (*usual_get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
-static ls_status (*usual_set)(void *context, const char *key, const void *value, size_t nbytes);
-static char published[128];
-
-static ls_status spoil_address(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
-    ls_status status = usual_get(context, key, value, capacity, nbytes);
-    char *address = status == LS_OK && strstr(key, "/mirror/") ? memmem(value, *nbytes, "127.0.0.1", 9) : NULL;
-    if (address) memcpy(address, published, strlen(published) + 1);
-    return status;
-}
-
-static void unreachable_body(struct rank *rank) {
-    usual_get = rank->bootstrap.get;
-    if (rank->rank == 2) rank->bootstrap.get = spoil_address;
-    CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) != LS_OK && rank->comm == NULL);
-    if (rank->rank == 2)
-        CHECK(says(rank, "rank 2 cannot reach the host with ranks 0, 1 at ") && says(rank, published) &&
-              says(rank, "LS_SOCKET_IFNAME chooses the network"));
-    if (rank->rank == 2 && strncmp(published, "127.", 4) == 0) CHECK(says(rank, "that address is of this host itself"));
-    if (rank->rank != 2)
-        CHECK(says(rank, "no connection from the host of rank 2 to 127.0.0.1, port ") || says(rank, "rank 0 did not"));
-    rank_close(rank);
-}
-
-TEST(a_host_that_cannot_be_reached_is_named_with_its_address) {
-    snprintf(published, sizeof published, "127.0.0.9"); /* nobody listens there */
-    run(&two_and_one, unreachable_body, NULL, UINT64_MAX, 0);
-}
-
-static void wrong_address_body(struct rank *rank) {
-    struct layout layout = *(const struct layout *)rank->argument;
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = layout.ranks,
-                               .timeout_s = TIMEOUT_S,
-                               .bootstrap = &rank->bootstrap,
-                               .host = layout.host,
-                               .address = rank->rank == 2 ? "192.0.2.1" : "127.0.0.1"};
-    CHECK(ls_comm_create_hosts(&rank->comm, &options, NULL) != LS_OK && !rank->comm);
-    if (rank->rank == 2)
-        CHECK(says(rank, "rank 2 cannot listen on 192.0.2.1 for the other hosts: Cannot assign requested address; "
-                         "LS_SOCKET_IFNAME"));
-    if (rank->rank != 2) CHECK(says(rank, "no connection from the host of rank 2"));
-}
-
-TEST(an_address_of_another_machine_is_refused) { run(&two_and_one, wrong_address_body, NULL, UINT64_MAX, 0); }
-
-static void different_body(struct rank *rank) {
-    struct layout layout = *(const struct layout *)rank->argument;
-    ls_comm_options options = {.rank = rank->rank,
-                               .world_size = layout.ranks,
-                               .timeout_s = LONG_TIMEOUT_S,
-                               .bootstrap = &rank->bootstrap,
-                               .host = layout.host,
-                               .address = "127.0.0.1",
-                               .allreduce = rank->rank == 2 ? "ring" : "naive"};
-    ls_status status = ls_comm_create_hosts(&rank->comm, &options, NULL);
-    CHECK(status == LS_OK); /* which all-reduce does not matter without a carrier */
-    rank_close(rank);
-}
-
-TEST(the_all_reduce_of_one_round_is_taken) { run(&two_and_one, different_body, NULL, UINT64_MAX, 0); }
-
-/* Strangers that connect, and say nothing, too little, or what rank 2 would say, without the word. */
-static ls_status stranger_set(void *context, const char *key, const void *value, size_t nbytes) {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    const char *text = strstr(key, "/mirror/rank0") ? memmem(value, nbytes, "127.0.0.1", 9) : NULL;
-    int32_t port = 0;
-    if (text) memcpy(&port, (const char *)value + nbytes - sizeof port, sizeof port);
-    address.sin_port = htons((uint16_t)port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    char nonsense[200];
-    memset(nonsense, 'x', sizeof nonsense);
-    memcpy(nonsense + 36, &(int32_t){2}, sizeof(int32_t)); /* behind the word */
-    for (int i = 0; text && i < 3; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) _exit(1);
-        if (i > 0 && send(fd, nonsense, i == 1 ? 10 : 48, MSG_NOSIGNAL) < 0) _exit(1);
-        if (i > 0) (void)shutdown(fd, SHUT_WR); /* the first one stays silent */
-    }
-    return usual_set(context, key, value, nbytes);
-}
-
-static void strangers_body(struct rank *rank) {
-    usual_set = rank->bootstrap.set;
-    rank->bootstrap.set = stranger_set;
-    CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
-    CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_OK);
-    rank_close(rank);
-}
-
-TEST(strangers_do_not_join) { run(&two_and_one, strangers_body, NULL, UINT64_MAX, 0); }
+TEST(labels_are_compared_between_hosts) { hosts_run(&two_and_two, debug_body, NULL, UINT64_MAX, 0); }
 
 LEFTOVERS_MAIN

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,8 +31,6 @@ struct layout {
 
 static const struct layout three = {3, {0}, NULL}, two_and_one = {3, {0, 0, 1}, NULL},
                            two_and_two = {4, {0, 0, 1, 1}, NULL};
-
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
 
 static const struct ls_carrier *carrier_of(const struct rank *rank) {
     char why[600];
@@ -212,29 +209,14 @@ static void reduce_until_failure(struct rank *rank, ls_status status, const char
     while (result == LS_OK)
         result = ls_comm_all_reduce(rank->comm, rank->stream, x, COUNT_OF(x), LS_FP32, LS_REDUCE_SUM);
     CHECK(result == status);
-    CHECK(says(rank, culprit) && says(rank, "all_reduce (sum) of 100000 fp32 elements (operation "));
-}
-
-static int signal_number;
-
-static void raise_it(int alarm_number) {
-    (void)alarm_number;
-    (void)raise(signal_number);
-}
-
-/* To itself, somewhere in its reductions. */
-static void signal_soon(int number) {
-    const struct itimerval soon = {.it_value.tv_usec = 200000};
-    signal_number = number;
-    (void)signal(SIGALRM, raise_it);
-    (void)setitimer(ITIMER_REAL, &soon, NULL);
+    CHECK(rank_says(rank, culprit) && rank_says(rank, "all_reduce (sum) of 100000 fp32 elements (operation "));
 }
 
 /* The survivors form another group. */
 static void killed_body(struct rank *rank) {
     static float x[100000];
     open_rank(rank, LONG_TIMEOUT_S);
-    if (rank->rank == 1) signal_soon(SIGKILL);
+    if (rank->rank == 1) rank_signal_soon(SIGKILL, 200000);
     reduce_until_failure(rank, LS_ERR_PEER, "rank 1 died");
     rank_close(rank);
     open_device(rank);
@@ -264,7 +246,7 @@ TEST(test_killed_rank_and_who_is_left) {
 
 static void stopped_body(struct rank *rank) {
     open_rank(rank, TIMEOUT_S);
-    if (rank->rank == 2) signal_soon(SIGSTOP);
+    if (rank->rank == 2) rank_signal_soon(SIGSTOP, 200000);
     reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
     rank_close(rank);
 }
@@ -283,8 +265,8 @@ static void out_of_step_body(struct rank *rank) {
     ls_status status = rank->rank == 1
                            ? ls_comm_broadcast(rank->comm, rank->stream, x, COUNT_OF(x), LS_FP32, 0)
                            : ls_comm_all_reduce(rank->comm, rank->stream, x, COUNT_OF(x), LS_FP32, LS_REDUCE_SUM);
-    CHECK(status == LS_ERR_INVALID && says(rank, "out of step"));
-    CHECK(says(rank, "rank 1 runs broadcast") && says(rank, "rank 0 runs all_reduce"));
+    CHECK(status == LS_ERR_INVALID && rank_says(rank, "out of step"));
+    CHECK(rank_says(rank, "rank 1 runs broadcast") && rank_says(rank, "rank 0 runs all_reduce"));
     rank_close(rank);
 }
 
@@ -296,7 +278,8 @@ static void mismatch_body(struct rank *rank) {
     ls_status status = LS_OK;
     if (rank->rank == 0) status = ls_comm_send(rank->comm, rank->stream, x, 100, LS_FP32, 1);
     if (rank->rank == 1) status = ls_comm_recv(rank->comm, rank->stream, x, 99, LS_FP32, 0);
-    CHECK(rank->rank == 2 ? status == LS_OK : status == LS_ERR_INVALID && says(rank, "send and recv do not match"));
+    CHECK(rank->rank == 2 ? status == LS_OK
+                          : status == LS_ERR_INVALID && rank_says(rank, "send and recv do not match"));
     rank_close(rank);
 }
 
@@ -310,7 +293,7 @@ static void late_body(struct rank *rank) {
     options = over_hosts(rank, &options);
     if (rank->rank < 2) CHECK(ls_comm_create_hosts(&first, &options, carrier_of(rank)) == LS_OK);
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_ERR_UNSUPPORTED);
-    CHECK(says(rank, "rank 2 came later than the others"));
+    CHECK(rank_says(rank, "rank 2 came later than the others"));
     ls_comm_destroy(first);
     ls_device_close(rank->device);
 }
@@ -320,8 +303,8 @@ TEST(test_rank_that_comes_later) { run_good(&three, late_body); }
 static void refused_body(struct rank *rank) {
     const struct layout *layout = rank->argument;
     CHECK(rank_open(rank, "inline", layout->allreduce, LONG_TIMEOUT_S) == LS_ERR_UNSUPPORTED);
-    CHECK(says(rank, strcmp(layout->allreduce, "ring") == 0 ? "--allreduce ring works in the memory of one machine"
-                                                            : "the same number of ranks on each host"));
+    CHECK(rank_says(rank, strcmp(layout->allreduce, "ring") == 0 ? "--allreduce ring works in the memory of one machine"
+                                                                 : "the same number of ranks on each host"));
     ls_device_close(rank->device);
 }
 

@@ -71,13 +71,11 @@ TEST(test_order) {
 
 /* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not come ------------------------------- */
 
-static bool says(const struct rank *rank, const char *text) { return strstr(rank->message, text) != NULL; }
-
 static void check_chain(struct rank *rank, ls_status status, const char *culprit) {
     double begin_us = ls_now_us();
     CHECK(ls_comm_await_step(rank->comm, rank->rank + 1, 1, &operation) == status);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(says(rank, culprit) && says(rank, "all_reduce (sum) of 10 fp32 elements (operation 5, 40 bytes)"));
+    CHECK(rank_says(rank, culprit) && rank_says(rank, "all_reduce (sum) of 10 fp32 elements (operation 5, 40 bytes)"));
     CHECK(ls_comm_await_step(rank->comm, 2, 1, &operation) == status); /* and so on, for everybody */
 }
 
@@ -127,7 +125,7 @@ static void is_descheduled_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 0) descheduled = rank;
     if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
-    if (rank->rank == 0) CHECK(says(rank, "rank 1 has given up: ") && !says(rank, "rank 1 did not come"));
+    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not come"));
     if (rank->rank == 0) ls_comm_step_done(rank->comm, 1);
     /* the others stay until then: that somebody left would be another reason */
     while (!ls_flag_reached(&rank->comm->segment->slot[0].progress, rank->comm->progress_base + 1)) sleep_ms(5);
@@ -152,7 +150,7 @@ static void is_stopped_body(struct rank *rank) {
 static void circle_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_await_step(rank->comm, (rank->rank + 1) % rank->world_size, 1, &operation) == LS_ERR_TIMEOUT);
-    CHECK(says(rank, "did not come within 0.5 s"));
+    CHECK(rank_says(rank, "did not come within 0.5 s"));
     rank_close(rank);
 }
 

@@ -42,18 +42,6 @@ static ls_status await_posted(struct message *m) {
     return ls_mpi_await(m->comm, m->what, m->what->root, m->requests, count);
 }
 
-/* `out`: what the message's sender announced; `in`: its receiver. */
-static ls_status compare(const struct message *m, const ls_announcement *out, const ls_announcement *in) {
-    bool both_ways = out->kind == LS_OPERATION_SEND_RECV;
-    if (out->sequence == in->sequence && out->count == in->count && out->dtype == in->dtype &&
-        both_ways == (in->kind == LS_OPERATION_SEND_RECV))
-        return LS_OK;
-    char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
-    return ls_comm_break(m->comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
-                         ls_job_rank(m->comm, in->root), ls_announcement_text(m->comm, out_text, out, true),
-                         ls_job_rank(m->comm, out->root), ls_announcement_text(m->comm, in_text, in, true));
-}
-
 /* Tells the other end, and hears, what is about to go each way. The announcements lie in MPI's memory, at its beginning. */
 static ls_status meet(struct message *m, bool sends, bool receives) {
     struct end *ends = (struct end *)(void *)ls_mpi_memory(m->comm, 2 * sizeof *ends);
@@ -66,8 +54,8 @@ static ls_status meet(struct message *m, bool sends, bool receives) {
     if (receives) post_send(m, &in->mine, sizeof in->mine, LS_MPI_TAG_RECEIVER);
     if (receives) post_receive(m, &in->theirs, sizeof in->theirs, LS_MPI_TAG_SENDER);
     ls_status status = await_posted(m);
-    if (status == LS_OK && sends) status = compare(m, &out->mine, &out->theirs);
-    if (status == LS_OK && receives) status = compare(m, &in->theirs, &in->mine);
+    if (status == LS_OK && sends) status = ls_comm_compare_ends(m->comm, &out->mine, &out->theirs);
+    if (status == LS_OK && receives) status = ls_comm_compare_ends(m->comm, &in->theirs, &in->mine);
     return status;
 }
 

@@ -7,7 +7,7 @@
 # every Debian and Ubuntu), and CUDA's and NCCL's own. run.sh looks for these there.
 set -u
 export LC_ALL=C
-most_bytes=46000000
+most_bytes=44000000
 glibc_most=2.35 # Ubuntu 22.04's
 glibcxx_most=3.4.30
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }

@@ -1,7 +1,7 @@
 /* mirror — the thread that keeps a host's control area and those of the other hosts alike (mirror.h).
- *   idea  : it sleeps until a rank of this host has come to a step (an eventfd that all of them have), another host has
- *           sent something, a process of this host has ended, or a heartbeat is due; then it sends what is new and
- *           applies what has come. Each host sends to each other one, so nothing is passed on
+ *   idea  : it sleeps until a rank of this host arrives at a step (an eventfd that all of them have), another host sends
+ *           records, a process of this host ends, or a heartbeat is due; then it sends what is new and applies what it
+ *           received. Each pair of hosts has a connection, so nothing is passed on
  *   cost  : to a step of all ranks two wake-ups and the way through TCP: some tens of microseconds above the network's
  *           latency. A megabyte or so of memory; ten small packets a second to each host
  *   fails : a process of this host that ends is marked as dead in its slot, which the others get. A connection that ends,
@@ -9,7 +9,7 @@
  *           then, so whoever waits for one of them names the leader (ls_comm_only_lost). A host that does not acknowledge
  *           what was sent for some seconds (TCP_USER_TIMEOUT) is unreachable, and the mirror itself breaks the group. One
  *           that acknowledges and says nothing has a leader that is stopped: at the deadline that is blamed, and not its
- *           host's ranks, of which nothing is heard (find_silent in wait.c). A host that takes what is sent too slowly gets its flight
+ *           host's ranks, of which nothing is heard (ls_comm_find_silent). A host that receives too slowly gets flight
  *           records later */
 #define _GNU_SOURCE
 #include "common/comm/mirror.h"
@@ -140,7 +140,7 @@ static void find_ended(struct ls_mirror *m, const struct pollfd *processes) {
     }
 }
 
-/* Sleeps until something happens; what has come is applied. */
+/* Sleeps until something happens, and applies the records that arrive. */
 static void sleep_until(struct ls_mirror *m, double until_us) {
     ls_comm *comm = m->comm;
     struct pollfd files[1 + 2 * LS_COMM_MAX_RANKS], *hosts = files + 1, *processes = hosts + m->host_count;

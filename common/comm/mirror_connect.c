@@ -2,7 +2,7 @@
  *   idea  : each leader listens on its host's address, at a port of its own, and publishes both, with a random word, in
  *           the bootstrap store. It connects to the leaders of lower ranks and accepts those of higher ranks. Both sides
  *           of a connection greet with the other's word, which only ranks of this job can know
- *   order : nobody waits for a host of higher rank before it has joined all lower ones, so the lowest that has not joined
+ *   order : a host waits for hosts of higher rank only when it has joined all lower ones, so the lowest that has not joined
  *           is always served
  *   cost  : a connection between each two hosts, once per group
  *   fails : all ends at the deadline. A host that did not come, refuses, or does not answer is named with its ranks and

@@ -231,7 +231,7 @@ void ls_mirror_collect(struct ls_mirror *m, bool all) {
     }
 }
 
-/* --- what has come ------------------------------------------------------------------------------------------------ */
+/* --- applying records --------------------------------------------------------------------------------------------- */
 
 /* A stamp's time on this host. */
 static uint64_t own_stamp(uint64_t stamp, int64_t clock_ms) {

@@ -183,10 +183,10 @@ TEST(samples_are_checked) {
     }
 }
 
-static void end_rank_1(void *context, const ls_run_step *step) {
+static void end_rank_0(void *context, const ls_run_step *step) {
     (void)context;
     (void)step;
-    exit(7); /* rank 0, which has the callback */
+    exit(7);
 }
 
 TEST(a_rank_that_dies_is_an_error_of_the_run_only) {
@@ -195,7 +195,7 @@ TEST(a_rank_that_dies_is_an_error_of_the_run_only) {
     struct seen seen = {0};
     assert_int_equal(ls_run_create(&run, LS_MODE_DDP, ddp_options), 0);
     assert_int_equal(ls_run_set_samples(run, &samples, NULL), 0);
-    ls_run_on_step(run, end_rank_1, NULL);
+    ls_run_on_step(run, end_rank_0, NULL);
     ls_run_on_message(run, note_message, &seen);
     assert_true(ls_run_train(run, NULL) != 0);
     assert_true(ls_run_error(run)[0] != '\0' && seen.messages > 0);

@@ -4,9 +4,9 @@
  *           whoever starts it: here the process that started this one, over its standard streams
  *               out  the environment of a rank, "NAME=value\n" each; then for each fence what this host's ranks publish
  *               in   for each fence what all hosts' ranks publish
- *           as frames: 8 bytes that say how long it is, and then that
+ *           as frames: 8 bytes of length, and then so many bytes
  *   cost  : it runs while MPI_Init does; the ranks close their connections behind that
- *   fails : it ends with its standard input, so it outlives nobody; it writes no file
+ *   fails : it ends with its standard input, so it never outlives the process that started it; it writes no file
  * usage: ls_pmix NAME HOST HOST-OF-RANK-0,HOST-OF-RANK-1,... */
 #define _GNU_SOURCE
 #include <pmix.h>

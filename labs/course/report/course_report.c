@@ -73,7 +73,7 @@ static void put_judged(ls_json *json, const cJSON *check) {
     printf("\t%d", (int)ls_json_whole(json, check, "points", 0, 1000));
     printf("\t%d", (int)ls_json_whole(json, check, "of", 0, 1000));
     put_field(ls_json_text(json, check, "invariant"));
-    put_field(ls_json_text(json, check, "why"));
+    put_field(ls_json_text(json, check, language == WORDS_CHINESE ? "why_zh" : "why"));
     putchar('\n');
 }
 

@@ -6,6 +6,8 @@
 #      leads to its Chinese one where there is one;
 #   4. the same numbers there. Where English has a word (two, first), Chinese may have a digit.
 # Of each lab.conf and its lab.zh.conf: the same names of checks, hints and predictions, with the same numbers and code words.
+# A quotation (>) is in the Chinese page alone: the Chinese of an English text that a link leads to, such as a specification in a file's
+# head. A lab's page that needs such a text has one.
 # A lab without either is a failure. What differs is named by file and line.
 # usage: labs/course/languages.sh                 checks
 #        labs/course/languages.sh --self-test     plants differences in two small pages and fails unless each is found
@@ -101,6 +103,8 @@ pages='
         next
     }
     fence { block[side, blocks[side]] = block[side, blocks[side]] $0 "\n"; next }
+    side == 2 && /^>/ { quotes++; item = 0; next }
+    side == 2 && /规格说明|开头的注释/ { needs_quote = FNR }
     /^#+ / { match($0, /^#+/); start_section(); level[side, section] = RLENGTH; item = 0; add_prose($0); next }
     /^\|[-| :]+$/ || /^ *$/ { item = 0; next }
     /^ *([-*]|[0-9]+\.) / || /^\|/ {
@@ -129,6 +133,8 @@ pages='
         }
     }
     END {
+        if (needs_quote && !quotes && file[2] !~ /^labs\/README/)
+            wrong(file[2], needs_quote, "an English text is needed here: its Chinese follows as a quotation (>)")
         for (s = 1; s <= sections[1] || s <= sections[2]; s++) {
             if (s > sections[2]) { wrong(file[2], FNR, "a heading is missing: " file[1] ":" section_line[1, s]); break }
             if (s > sections[1]) { wrong(file[2], section_line[2, s], "a heading that " file[1] " has not"); break }
@@ -256,6 +262,7 @@ self_test() {
     plant $sheet '/^- 第二/d' "$sheet:12: this section has 3 list items and table rows"
     plant $sheet 's/x\.c)/y.c)/' "$sheet:16: the link ../../y.c is not in"
     plant $sheet 's/README\.zh\.md/README.md/' "$sheet:3: the link ../README.md leads to an English page"
+    plant $sheet 's/^- 第二/- 第二个文件开头的注释/' "$sheet:16: an English text is needed here"
     plant $sheet d "$sheet:1: is missing"
     plant README.zh.md 's/| 30/| 45/' 'README.zh.md:7: the number 45 is not in'
     plant README.zh.md d 'README.zh.md:1: is missing'

@@ -189,6 +189,14 @@ confs='
         printf "0 0 0 0 %d\n", bad >"/dev/stderr"
     }'
 
+# What the Chinese page gives to read, and readings.zh.md does not summarise.
+unread() {
+    [ -f labs/readings.zh.md ] || return 0
+    awk -F'|' '/^\| *[0-9]+ *\|/ && NF == 6 { print $5 }' labs/README.zh.md | grep -oE '\]\([^)]*\)' | sort -u | while read -r link; do
+        grep -qF "$link" labs/readings.zh.md || echo "labs/readings.zh.md:1: has no summary of $link, which labs/README.zh.md gives to read"
+    done
+}
+
 check() {
     counts=$(mktemp) || exit 1
     chinese_pages=$(ls labs/*.zh.md labs/[0-9][0-9]-*/*.zh.md 2>/dev/null | tr '\n' ' ')
@@ -202,6 +210,8 @@ check() {
         *) awk "$shared$confs" "$english" "$chinese" 2>>"$counts" && labs=$((labs + 1)) ;;
         esac
     done
+    unread=$(unread)
+    [ -z "$unread" ] || { echo "$unread"; missing=$((missing + $(echo "$unread" | wc -l))); }
     awk -v labs="$labs" -v missing="$missing" '
         NF != 5 || /[^0-9 ]/ { print; failed = 1; next }
         { headings += $1; items += $2; blocks += $3; figures += $4; bad += $5 }
@@ -222,8 +232,9 @@ self_test() {
     trap 'rm -rf "$copy"' EXIT
     lab=$copy/labs/90-sums
     mkdir -p "$lab" "$copy/clean"
-    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n' >"$copy/labs/README.md"
-    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n' >"$copy/labs/README.zh.md"
+    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n\n| week | minutes | labs | read |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.md"
+    printf '[x](../x.c)\n' >"$copy/labs/readings.zh.md"
+    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n\n| 周 | 分钟 | 实验 | 阅读 |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.zh.md"
     printf '# Lab 90\n\n30 minutes, with `add` and [it](../README.md).\n\n## Run\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## See\n\n- Two ranks send <!-- sum -->3 =<!-- / -->\n  bytes, of 1,024 with `--n 2`.\n- The second: 4 and 4, see [common](../../x.c).\n\n| n | of |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.md"
     printf '# 实验 90\n\n30 分钟，用 `add`，见[课程](../README.zh.md)。\n\n## 运行\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## 结果\n\n- 2 个 rank 发送 <!-- sum -->3 =<!-- / --> 字节，\n  共 1,024，用 `--n 2`。\n- 第二：4 和 4，见 [common](../../x.c)。\n\n| n | 共 |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.zh.md"
     printf 'title sums\ncut x.c add\ncheck one 2 the 3 of `add`\nhint one look\ncheck two 3 it ends\npredict sum what is it?\n' >"$lab/lab.conf"
@@ -266,6 +277,7 @@ self_test() {
     plant $sheet d "$sheet:1: is missing"
     plant README.zh.md 's/| 30/| 45/' 'README.zh.md:7: the number 45 is not in'
     plant README.zh.md d 'README.zh.md:1: is missing'
+    plant readings.zh.md 's/x\.c/y.c/' 'readings.zh.md:1: has no summary of ](../x.c)'
     plant 90-sums/README.md 's/^## Run/## Read\n\n## Run/' "$sheet:20: a heading is missing"
     plant $words '/^title/d' "$words:5: title is missing: labs/90-sums/lab.conf:1"
     plant $words '/^check two/d' "$words:5: check two is missing: labs/90-sums/lab.conf:5"

@@ -201,7 +201,7 @@ check() {
     counts=$(mktemp) || exit 1
     chinese_pages=$(ls labs/*.zh.md labs/[0-9][0-9]-*/*.zh.md 2>/dev/null | tr '\n' ' ')
     labs=0 missing=0
-    for english in labs/README.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/lab.conf; do
+    for english in labs/README.md labs/instructors.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/instructors.md labs/[0-9][0-9]-*/lab.conf; do
         [ -f "$english" ] || continue
         chinese=${english%.*}.zh.${english##*.}
         [ -f "$chinese" ] || { echo "$chinese:1: is missing: there is a $english"; missing=$((missing + 1)); continue; }

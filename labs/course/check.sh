@@ -54,7 +54,7 @@ check_bugs() {
 check_first_bugs() { check_bugs 0; }
 check_other_bugs() { check_bugs 1; }
 
-# The product's own code gets all points, however often, also beside what may be used.
+# The product's own code gets all points, however often, also beside what may be used. Its probe's texts are there in Chinese.
 check_reference() {
     count=$((count + 1))
     submission
@@ -65,6 +65,11 @@ check_reference() {
         count=$((count + 1))
         submission
         grade "$work/code" "$lab" || { complain "lab $lab: the reference lost points (run $run)"; cat "$work/said"; }
+    done
+    for seed in 1 2; do
+        count=$((count + 1))
+        "$ORACLE/grade" --lab="$folder" --reference="$work/build/$lab/reference" --untranslated --seed=$seed >"$work/untranslated" ||
+            { complain "lab $lab: texts of the probe without Chinese (cases.zh.txt), such as"; sort -u "$work/untranslated" | head -5; }
     done
 }
 

@@ -6,6 +6,8 @@
 #      leads to its Chinese one where there is one;
 #   4. the same numbers there. Where English has a word (two, first), Chinese may have a digit.
 # Of each lab.conf and its lab.zh.conf: the same names of checks, hints and predictions, with the same numbers and code words.
+# A quotation (>) is in the Chinese page alone: the Chinese of an English text that a link leads to, such as a specification in a file's
+# head. A lab's page that needs such a text has one.
 # A lab without either is a failure. What differs is named by file and line.
 # usage: labs/course/languages.sh                 checks
 #        labs/course/languages.sh --self-test     plants differences in two small pages and fails unless each is found
@@ -101,6 +103,8 @@ pages='
         next
     }
     fence { block[side, blocks[side]] = block[side, blocks[side]] $0 "\n"; next }
+    side == 2 && /^>/ { quotes++; item = 0; next }
+    side == 2 && /规格说明|开头的注释/ { needs_quote = FNR }
     /^#+ / { match($0, /^#+/); start_section(); level[side, section] = RLENGTH; item = 0; add_prose($0); next }
     /^\|[-| :]+$/ || /^ *$/ { item = 0; next }
     /^ *([-*]|[0-9]+\.) / || /^\|/ {
@@ -129,6 +133,8 @@ pages='
         }
     }
     END {
+        if (needs_quote && !quotes && file[2] !~ /^labs\/README/)
+            wrong(file[2], needs_quote, "an English text is needed here: its Chinese follows as a quotation (>)")
         for (s = 1; s <= sections[1] || s <= sections[2]; s++) {
             if (s > sections[2]) { wrong(file[2], FNR, "a heading is missing: " file[1] ":" section_line[1, s]); break }
             if (s > sections[1]) { wrong(file[2], section_line[2, s], "a heading that " file[1] " has not"); break }
@@ -183,11 +189,19 @@ confs='
         printf "0 0 0 0 %d\n", bad >"/dev/stderr"
     }'
 
+# What the Chinese page gives to read, and readings.zh.md does not summarise.
+unread() {
+    [ -f labs/readings.zh.md ] || return 0
+    awk -F'|' '/^\| *[0-9]+ *\|/ && NF == 6 { print $5 }' labs/README.zh.md | grep -oE '\]\([^)]*\)' | sort -u | while read -r link; do
+        grep -qF "$link" labs/readings.zh.md || echo "labs/readings.zh.md:1: has no summary of $link, which labs/README.zh.md gives to read"
+    done
+}
+
 check() {
     counts=$(mktemp) || exit 1
     chinese_pages=$(ls labs/*.zh.md labs/[0-9][0-9]-*/*.zh.md 2>/dev/null | tr '\n' ' ')
     labs=0 missing=0
-    for english in labs/README.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/lab.conf; do
+    for english in labs/README.md labs/instructors.md labs/[0-9][0-9]-*/README.md labs/[0-9][0-9]-*/instructors.md labs/[0-9][0-9]-*/lab.conf; do
         [ -f "$english" ] || continue
         chinese=${english%.*}.zh.${english##*.}
         [ -f "$chinese" ] || { echo "$chinese:1: is missing: there is a $english"; missing=$((missing + 1)); continue; }
@@ -196,6 +210,8 @@ check() {
         *) awk "$shared$confs" "$english" "$chinese" 2>>"$counts" && labs=$((labs + 1)) ;;
         esac
     done
+    unread=$(unread)
+    [ -z "$unread" ] || { echo "$unread"; missing=$((missing + $(echo "$unread" | wc -l))); }
     awk -v labs="$labs" -v missing="$missing" '
         NF != 5 || /[^0-9 ]/ { print; failed = 1; next }
         { headings += $1; items += $2; blocks += $3; figures += $4; bad += $5 }
@@ -216,8 +232,9 @@ self_test() {
     trap 'rm -rf "$copy"' EXIT
     lab=$copy/labs/90-sums
     mkdir -p "$lab" "$copy/clean"
-    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n' >"$copy/labs/README.md"
-    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n' >"$copy/labs/README.zh.md"
+    printf '# Course\n\n[中文](README.zh.md)\n\n| lab | minutes |\n|---|---|\n| [90 sums](90-sums/README.md) | 30 |\n\n| week | minutes | labs | read |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.md"
+    printf '[x](../x.c)\n' >"$copy/labs/readings.zh.md"
+    printf '# 课程\n\n[English](README.md)\n\n| 实验 | 分钟 |\n|---|---|\n| [90 求和](90-sums/README.zh.md) | 30 |\n\n| 周 | 分钟 | 实验 | 阅读 |\n|---|---|---|---|\n| 1 | 30 | 90 | [x](../x.c) |\n' >"$copy/labs/README.zh.md"
     printf '# Lab 90\n\n30 minutes, with `add` and [it](../README.md).\n\n## Run\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## See\n\n- Two ranks send <!-- sum -->3 =<!-- / -->\n  bytes, of 1,024 with `--n 2`.\n- The second: 4 and 4, see [common](../../x.c).\n\n| n | of |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.md"
     printf '# 实验 90\n\n30 分钟，用 `add`，见[课程](../README.zh.md)。\n\n## 运行\n\n```sh\nmake lab   # two\nmake grade\n```\n\n## 结果\n\n- 2 个 rank 发送 <!-- sum -->3 =<!-- / --> 字节，\n  共 1,024，用 `--n 2`。\n- 第二：4 和 4，见 [common](../../x.c)。\n\n| n | 共 |\n|---|---|\n| 5 | `six` |\n' >"$lab/README.zh.md"
     printf 'title sums\ncut x.c add\ncheck one 2 the 3 of `add`\nhint one look\ncheck two 3 it ends\npredict sum what is it?\n' >"$lab/lab.conf"
@@ -256,9 +273,11 @@ self_test() {
     plant $sheet '/^- 第二/d' "$sheet:12: this section has 3 list items and table rows"
     plant $sheet 's/x\.c)/y.c)/' "$sheet:16: the link ../../y.c is not in"
     plant $sheet 's/README\.zh\.md/README.md/' "$sheet:3: the link ../README.md leads to an English page"
+    plant $sheet 's/^- 第二/- 第二个文件开头的注释/' "$sheet:16: an English text is needed here"
     plant $sheet d "$sheet:1: is missing"
     plant README.zh.md 's/| 30/| 45/' 'README.zh.md:7: the number 45 is not in'
     plant README.zh.md d 'README.zh.md:1: is missing'
+    plant readings.zh.md 's/x\.c/y.c/' 'readings.zh.md:1: has no summary of ](../x.c)'
     plant 90-sums/README.md 's/^## Run/## Read\n\n## Run/' "$sheet:20: a heading is missing"
     plant $words '/^title/d' "$words:5: title is missing: labs/90-sums/lab.conf:1"
     plant $words '/^check two/d' "$words:5: check two is missing: labs/90-sums/lab.conf:5"

@@ -58,7 +58,8 @@ cat >"$to/labs/03/grade.json" <<END
  {"check": "ring-order", "points": 4, "of": 4, "verdict": "held", "invariant": "ring: it ends", "why": ""},
  {"check": "ring-sum", "points": 0, "of": 5, "verdict": "broken", "invariant": "ring: every rank ends with the sum",
   "why": "N = 3: rank 0's sum: expected 6, got <script>hacked = 7</script> $long"},
- {"check": "ring-count", "points": 0, "of": 3, "verdict": "not run", "invariant": "ring: as many messages as the formula says", "why": "an earlier check hung"}],
+ {"check": "ring-count", "points": 0, "of": 3, "verdict": "not run", "invariant": "ring: as many messages as the formula says", "why": "an earlier check hung",
+  "why_zh": "前面有一项检查超时"}],
  "lab": "03", "points": 4, "of": 12, "seed": 77, "nothing_written": false}
 END
 

@@ -140,7 +140,7 @@ static void expect(attempt student, const char *seen, verdict wanted, const char
     told said;
     attempt reference = {.seen = (char *)(uintptr_t)RIGHT};
     student.seen = (char *)(uintptr_t)seen;
-    assert_int_equal(verdict_of(&said, &student, &reference), wanted);
+    assert_int_equal(verdict_of(&said, &student, &reference, NULL), wanted);
     assert_string_equal(said.text[WORDS_ENGLISH], why);
 }
 
@@ -158,7 +158,7 @@ static void expect_near(const char *number, verdict wanted, const char *why) {
     told said;
     attempt reference = {.seen = (char *)(uintptr_t) "case\tN = 2\nsee\tthe sum\t0.3\t0.3\t1e-09\nend\tsum\n"};
     snprintf(seen, sizeof seen, "case\tN = 2\nsee\tthe sum\t%s\nend\tsum\n", number);
-    assert_int_equal(verdict_of(&said, &(attempt){.seen = seen}, &reference), wanted);
+    assert_int_equal(verdict_of(&said, &(attempt){.seen = seen}, &reference, NULL), wanted);
     assert_string_equal(said.text[WORDS_ENGLISH], why);
 }
 

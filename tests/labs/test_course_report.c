@@ -115,6 +115,9 @@ TEST_WITH(programs_setup, teardown, test_in_chinese) {
     expect("<html lang=\"zh-CN\">");
     expect("预测与结果");
     expect("4 / 12 分");
+    expect("前面有一项检查超时");
+    expect_no("an earlier check hung");
+    expect("N = 3: rank 0&#39;s sum"); /* of an older grader, without Chinese */
     expect_no("Predictions and results");
 }
 

@@ -4,7 +4,7 @@
  *
  * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
  * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
- * LS_LANG=zh: it speaks Chinese; the file of --json is English in any case, since programs read it.
+ * LS_LANG=zh: it speaks Chinese; the file of --json is the same in any case, since programs read it.
  * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. --confines: 0 this machine can
  * confine probes, 1 it cannot. */
 #define _GNU_SOURCE
@@ -22,6 +22,7 @@
 #include "common/base/results.h"
 #include "labs/course/grade/attempt.h"
 #include "labs/course/grade/lab.h"
+#include "labs/course/grade/untranslated.h"
 #include "labs/course/grade/verdict.h"
 #include "labs/course/grade/words.h"
 #include "labs/course/probe/confine.h"
@@ -40,7 +41,7 @@ struct settings {
     const char *lab, *student, *asan, *reference, *refused, *refused_in_words, *json;
     words_language language;
     int64_t seed;
-    bool until_broken, confines;
+    bool until_broken, confines, untranslated;
 };
 
 struct result {
@@ -53,6 +54,7 @@ struct result {
 struct grading {
     const struct settings *settings;
     lab lab;
+    phrases *rules;
     struct result results[LAB_MOST_CHECKS];
     int points, of, held, unwritten;
     bool hung, crashed, broken; /* a check before this one */
@@ -71,7 +73,7 @@ static ls_status judge_check(struct grading *g, const lab_check *check, struct r
     request.program = g->settings->reference;
     request.deadline_s = REFERENCE_DEADLINE_S;
     if (status == LS_OK) status = attempt_run(&reference, &request);
-    if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference);
+    if (status == LS_OK) result->verdict = verdict_of(&result->why, &student, &reference, g->rules);
     g->crashed = g->crashed || student.signal;
     attempt_close(&student);
     attempt_close(&reference);
@@ -166,7 +168,7 @@ static void print_whole(const struct grading *g) {
            nothing_is_written(g) ? words_in(language, WORDS_WRITE_FIRST) : "", (long long)g->settings->seed);
 }
 
-/* For programs: English in any language. */
+/* For programs: the same whatever the student's language is. */
 static ls_status write_json(const struct grading *g) {
     cJSON *root = cJSON_CreateObject(), *checks = cJSON_AddArrayToObject(root, "checks");
     cJSON_AddStringToObject(root, "lab", g->lab.number);
@@ -182,6 +184,7 @@ static ls_status write_json(const struct grading *g) {
         cJSON_AddStringToObject(check, "verdict", verdict_name(g->results[i].verdict, WORDS_ENGLISH));
         cJSON_AddStringToObject(check, "invariant", g->lab.checks[i].invariant);
         cJSON_AddStringToObject(check, "why", g->results[i].why.text[WORDS_ENGLISH]);
+        cJSON_AddStringToObject(check, "why_zh", g->results[i].why.text[WORDS_CHINESE]);
         cJSON_AddItemToArray(checks, check);
     }
     char *text = cJSON_Print(root);
@@ -231,6 +234,8 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
          .help = "run no check after the first that does not hold"},
         {.kind = LS_OPTION_FLAG, .name = "confines", .to.flag = &s->confines,
          .help = "only find out whether this machine can confine probes (exit status 0 or 1)"},
+        {.kind = LS_OPTION_FLAG, .name = "untranslated", .to.flag = &s->untranslated,
+         .help = "only print the reference's texts that have no Chinese (exit status 0: none)"},
         {.kind = LS_OPTION_STRING, .name = "json", .to.text = &s->json, .argument = "FILE",
          .help = "write the verdicts there, too"},
     };
@@ -243,6 +248,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     *help = parsed.help;
     if (status != LS_OK || parsed.help || s->confines) return status;
     if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
+    if (s->untranslated && s->reference) return LS_OK;
     if (!s->refused && (!s->student || !s->reference))
         return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
     return s->json ? check_json(s) : LS_OK;
@@ -256,6 +262,9 @@ static int64_t draw_seed(void) {
 
 static ls_status run(struct grading *g) {
     ls_status status = lab_open(&g->lab, g->settings->lab, g->settings->language);
+    if (status == LS_OK) status = phrases_open(&g->rules, g->settings->lab);
+    if (status == LS_OK && g->settings->untranslated)
+        return untranslated_print(&g->lab, g->rules, g->settings->reference, g->settings->seed);
     if (status == LS_OK && !g->settings->refused && !probe_can_confine())
         puts(words_in(g->settings->language, WORDS_NOT_CONFINED));
     for (int i = 0; status == LS_OK && i < g->lab.check_count; i++) status = judge(g, i);
@@ -276,6 +285,7 @@ int main(int argc, char **argv) {
     if (status == LS_OK && !help) status = run(&g);
     bool whole = g.points == g.of, nothing = nothing_is_written(&g);
     lab_close(&g.lab);
+    phrases_close(g.rules);
     if (status == LS_OK && !help && ls_results_written(status) == LS_OK)
         return nothing ? EXIT_NOTHING_WRITTEN : whole ? 0 : EXIT_SOME;
     return ls_status_exit_code(ls_results_written(status));

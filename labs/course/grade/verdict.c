@@ -61,8 +61,22 @@ static bool agree(line is, line should) {
     return fabs(mine - theirs) <= strtod(bound.text, NULL);
 }
 
-static void name_case(told *why, line at) {
-    if (at.length) words_add(why, WORDS_CASE, at.length, at.text);
+enum { MOST_TEXTS = 3 };
+
+/* Adds a sentence about texts of the probe, which are translated for the Chinese one; both formats take as many as there are. */
+static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
+                      const line texts[MOST_TEXTS]) LS_PRINTF(3, 0) LS_PRINTF(4, 0);
+static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
+                      const line texts[MOST_TEXTS]) {
+    char translated[MOST_TEXTS][512];
+    const line *t = texts;
+    words_add_in(why, WORDS_ENGLISH, english, t[0].length, t[0].text, t[1].length, t[1].text, t[2].length, t[2].text);
+    line z[MOST_TEXTS];
+    for (int i = 0; i < MOST_TEXTS; i++) {
+        phrases_translate(rules, translated[i], sizeof translated[i], t[i].text ? t[i].text : "", (size_t)t[i].length);
+        z[i] = (line){translated[i], (int)strlen(translated[i])};
+    }
+    words_add_in(why, WORDS_CHINESE, chinese, z[0].length, z[0].text, z[1].length, z[1].text, z[2].length, z[2].text);
 }
 
 /* The last line of what was printed. */
@@ -110,12 +124,12 @@ static verdict judge_end(told *why, const attempt *a) {
     return a->timed_out ? VERDICT_HUNG : VERDICT_BROKEN;
 }
 
-static verdict judge_difference(told *why, line is, line should) {
-    line what = field(should, 1), right = field(should, 2), wrong = field(is, 2);
-    if (begins(is, "see\t") && same(field(is, 1), what))
-        words_add(why, WORDS_EXPECTED, what.length, what.text, right.length, right.text, wrong.length, wrong.text);
+static verdict judge_difference(told *why, const phrases *rules, line is, line should) {
+    const line about[MOST_TEXTS] = {field(should, 1), field(should, 2), field(is, 2)};
+    if (begins(is, "see\t") && same(field(is, 1), about[0]))
+        add_about(why, rules, WORDS_EXPECTED, about);
     else
-        words_add(why, WORDS_MISSING, what.length, what.text);
+        add_about(why, rules, WORDS_MISSING, about);
     return VERDICT_BROKEN;
 }
 
@@ -130,7 +144,7 @@ static verdict judge_whole(told *why, const attempt *student) {
     return judge_end(why, student);
 }
 
-verdict verdict_of(told *why, const attempt *student, const attempt *reference) {
+verdict verdict_of(told *why, const attempt *student, const attempt *reference, const phrases *rules) {
     const char *mine = student->seen, *theirs = reference->seen;
     line is = {"", 0}, should, at = {"", 0};
     bool whole = false;
@@ -140,9 +154,9 @@ verdict verdict_of(told *why, const attempt *student, const attempt *reference) 
         if (begins(should, "case\t")) at = field(should, 1);
         bool more = next_line(&mine, &is);
         if (more && agree(is, should)) continue;
-        name_case(why, at);
+        if (at.length) add_about(why, rules, WORDS_CASE, (const line[MOST_TEXTS]){at});
         if (!more) return judge_end(why, student);
-        if (!begins(is, "forbidden\t")) return judge_difference(why, is, should);
+        if (!begins(is, "forbidden\t")) return judge_difference(why, rules, is, should);
         words_add(why, WORDS_TRIED, field(is, 1).length, field(is, 1).text);
         return VERDICT_FORBIDDEN;
     }

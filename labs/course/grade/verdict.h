@@ -3,6 +3,7 @@
 #define LABS_COURSE_GRADE_VERDICT_H
 
 #include "labs/course/grade/attempt.h"
+#include "labs/course/grade/phrases.h"
 #include "labs/course/grade/words.h"
 
 typedef enum verdict {
@@ -16,8 +17,8 @@ typedef enum verdict {
 
 const char *verdict_name(verdict v, words_language language);
 
-/* `why`: the smallest failing case in words; "" where it held. */
-verdict verdict_of(told *why, const attempt *student, const attempt *reference);
+/* `why`: the smallest failing case in words, in Chinese by those rules; "" where it held. */
+verdict verdict_of(told *why, const attempt *student, const attempt *reference, const phrases *rules);
 
 /* A run under AddressSanitizer: held unless it reports something, does not end, or has seen nothing at all, as where
  * AddressSanitizer itself cannot start. */

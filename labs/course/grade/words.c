@@ -21,8 +21,7 @@ const char *words_in(words_language language, const char *english, const char *c
     return language == WORDS_CHINESE ? chinese : english;
 }
 
-/* Takes a character off the end that is not all there. */
-static void end_whole(char *text) {
+void words_end_whole(char *text) {
     size_t length = strlen(text), begin = length;
     while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--; /* bytes that go on */
     if (begin == 0) return;
@@ -35,7 +34,7 @@ static void add(char *text, size_t capacity, const char *format, va_list argumen
 static void add(char *text, size_t capacity, const char *format, va_list arguments) {
     size_t length = strlen(text);
     int wanted = vsnprintf(text + length, capacity - length, format, arguments);
-    if (wanted >= (int)(capacity - length)) end_whole(text);
+    if (wanted >= (int)(capacity - length)) words_end_whole(text);
 }
 
 void words_add(told *out, const char *english, const char *chinese, ...) {
@@ -45,5 +44,12 @@ void words_add(told *out, const char *english, const char *chinese, ...) {
     va_end(arguments);
     va_start(arguments, chinese);
     add(out->text[WORDS_CHINESE], sizeof out->text[WORDS_CHINESE], chinese, arguments);
+    va_end(arguments);
+}
+
+void words_add_in(told *out, words_language language, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    add(out->text[language], sizeof out->text[language], format, arguments);
     va_end(arguments);
 }

@@ -1,6 +1,6 @@
 /* Every word that the grader says to a student, in English and in Chinese (LS_LANG=zh). WORDS_... is a pair of formats
- * that take the same arguments, English first; the compiler looks at both. What a probe, the compiler or
- * AddressSanitizer said is passed on as it is. */
+ * that take the same arguments, English first; the compiler looks at both. A probe's texts are
+ * translated by phrases.h; those of the compiler and AddressSanitizer are passed on as they are. */
 #ifndef LABS_COURSE_GRADE_WORDS_H
 #define LABS_COURSE_GRADE_WORDS_H
 
@@ -62,5 +62,11 @@ typedef struct told {
 /* words_add(&why, WORDS_MISSING, length, name) puts it behind what is there. A text that is cut ends with a whole
  * character. */
 void words_add(told *out, const char *english, const char *chinese, ...) LS_PRINTF(2, 4) LS_PRINTF(3, 4);
+
+/* The same in one language, where the arguments are in different languages, too. */
+void words_add_in(told *out, words_language language, const char *format, ...) LS_PRINTF(3, 4);
+
+/* Removes a UTF-8 character at the end of the text that is not complete. */
+void words_end_whole(char *text);
 
 #endif

@@ -73,7 +73,8 @@ static void put_judged(ls_json *json, const cJSON *check) {
     printf("\t%d", (int)ls_json_whole(json, check, "points", 0, 1000));
     printf("\t%d", (int)ls_json_whole(json, check, "of", 0, 1000));
     put_field(ls_json_text(json, check, "invariant"));
-    put_field(ls_json_text(json, check, "why"));
+    bool has_chinese = cJSON_HasObjectItem(check, "why_zh"); /* not in verdicts of older graders */
+    put_field(ls_json_text(json, check, language == WORDS_CHINESE && has_chinese ? "why_zh" : "why"));
     putchar('\n');
 }
 

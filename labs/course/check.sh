@@ -177,7 +177,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
+    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name planted.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     check_twins
     head -n 5 "$work/handout/README.md" | grep -q 'handout of the course' || complain "the handout's README.md does not begin with the course"

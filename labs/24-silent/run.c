@@ -1,0 +1,256 @@
+#include "labs/24-silent/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/nn/loss.h"
+#include "common/nn/model_internal.h"
+#include "common/nn/network_internal.h"
+#include "common/nn/tensor_parallel.h"
+#include "common/optim/optimizer.h"
+#include "labs/course/probe/crew.h"
+#include "labs/course/probe/network.h"
+
+const char *const label_names[LS_SPLIT + 1] = {"replicated", "varying", "partial", "split"};
+const char *const operation_names[OPERATIONS] = {
+    "all_reduce (sum)", "all_reduce (max)", "all_reduce (min)",     "reduce_scatter",
+    "all_gather",       "broadcast",        "an exchange of pairs",
+};
+
+/* --- one operation -------------------------------------------------------------------------------------------------- */
+
+enum { COUNT = 4 };
+
+struct operation_job {
+    struct one_operation *job;
+    ls_mesh meshes[MOST_RANKS];
+};
+
+struct buffers {
+    float *send, *receive, own[COUNT], all[(MOST_RANKS + 1) * COUNT];
+};
+
+/* Where the operation reads and writes. */
+static void place(struct buffers *b, const struct one_operation *job, const ls_comm *group) {
+    float *part = b->all + (size_t)ls_comm_rank(group) * COUNT;
+    b->send = b->receive = b->all;
+    if (job->operation == SCATTER) b->receive = job->in_place ? part : b->own;
+    if (job->operation == GATHER) b->send = job->in_place ? part : b->own;
+}
+
+static ls_status operate(enum operation operation, ls_comm *group, ls_stream *stream, struct buffers *b) {
+    switch (operation) {
+    case SUM: return ls_comm_all_reduce(group, stream, b->all, COUNT, LS_FP32, LS_REDUCE_SUM);
+    case LARGEST: return ls_comm_all_reduce(group, stream, b->all, COUNT, LS_FP32, LS_REDUCE_MAX);
+    case SMALLEST: return ls_comm_all_reduce(group, stream, b->all, COUNT, LS_FP32, LS_REDUCE_MIN);
+    case SCATTER: return ls_comm_reduce_scatter(group, stream, b->send, b->receive, COUNT, LS_FP32, LS_REDUCE_SUM);
+    case GATHER: return ls_comm_all_gather(group, stream, b->send, b->receive, COUNT, LS_FP32);
+    case BROADCAST: return ls_comm_broadcast(group, stream, b->all, COUNT, LS_FP32, 0);
+    case EXCHANGE: {
+        int peer = ls_comm_rank(group) ^ 1;
+        if (peer >= ls_comm_world_size(group)) return LS_OK;
+        return ls_comm_send_recv(group, stream, b->all, b->own, COUNT, LS_FP32, peer);
+    }
+    default: return LS_ERR_INVALID;
+    }
+}
+
+static struct ls_labels labels_at(const void *data, bool *found) {
+    const struct ls_labels *labels = ls_values_find(data);
+    if (found) *found = labels != NULL;
+    return labels ? *labels : (struct ls_labels){{0}};
+}
+
+static ls_status run_operation(crew_rank *c) {
+    struct operation_job *all = c->argument;
+    struct one_operation *job = all->job;
+    ls_mesh *mesh = &all->meshes[c->rank];
+    ls_comm *group = job->group == JOB ? mesh->job : mesh->axis[job->group];
+    struct buffers b = {.all = {0}};
+    place(&b, job, group);
+    size_t read = (job->operation == SCATTER ? (size_t)ls_comm_world_size(group) : 1) * COUNT;
+    ls_status status = ls_values_begin(job->sizes, mesh->axis);
+    if (status != LS_OK) return status;
+    ls_values_enter();
+    ls_values_at("backward", 3);
+    ls_values_set(b.send, read * sizeof(float), job->before, false, "the value");
+    if (job->has_neighbor)
+        ls_values_set(b.send + read, sizeof(float), (struct ls_labels){{LS_PARTIAL, LS_PARTIAL, LS_PARTIAL}}, true,
+                      "its neighbor");
+    ls_log_sink before = ls_log_capture(job->seen[c->rank].message, MESSAGE_NBYTES);
+    job->seen[c->rank].status = operate(job->operation, group, c->stream, &b);
+    ls_log_restore(before);
+    job->seen[c->rank].after = labels_at(b.receive, &job->seen[c->rank].has_after);
+    job->seen[c->rank].input = labels_at(b.send, NULL);
+    if (job->has_neighbor) job->seen[c->rank].neighbor = labels_at(b.send + read, NULL);
+    status = ls_stream_synchronize(c->stream);
+    (void)ls_values_leave(c->device, LS_ERR_INVALID); /* nothing is compared in bits */
+    ls_values_end();
+    return status;
+}
+
+void operation_run(probe *p, struct one_operation *job) {
+    struct operation_job all = {.job = job};
+    job->ranks = job->sizes[0] * job->sizes[1] * job->sizes[2];
+    ls_comm_options options = {.world_size = job->ranks, .timeout_s = CREW_TIMEOUT_S, .allreduce = "direct"};
+    probe_must(p, "the groups", ls_mesh_create_threads(all.meshes, job->sizes, &options));
+    probe_must(p, "the ranks", crew_run(job->ranks, "direct", "inline", run_operation, &all));
+    for (int r = 0; r < job->ranks; r++) ls_mesh_destroy(&all.meshes[r]);
+}
+
+/* --- a network that ranks share -------------------------------------------------------------------------------------- */
+
+const char *const bug_names[BUGS] = {
+    "as it should be",        "g in place of f",
+    "f in place of g",        "a bias in each term",
+    "a layer norm that does not add up its gradients", "a weight said to be whole",
+};
+
+/* Gives the layer the bug; false: it cannot have it. */
+static bool plant(ls_network *network, ls_layer *layer, enum bug bug) {
+    ls_layer *next = layer + 1;
+    int axis = layer->parameter_count > 0 ? network->cuts[layer->parameter_numbers[0]].axis : LS_UNCUT;
+    switch (bug) {
+    case G_FOR_F: return layer->kind == &ls_tensor_f && (layer->kind = &ls_tensor_g);
+    case F_FOR_G: return layer->kind == &ls_tensor_g && layer->units == 0 && (layer->kind = &ls_tensor_f);
+    case WHOLE_NORMS: return layer->kind == &ls_layernorm_part && (layer->kind = &ls_layernorm);
+    case WHOLE_WEIGHT:
+        if ((layer->kind != &ls_linear && layer->kind != &ls_conv2d) || axis == LS_UNCUT) return false;
+        network->cuts[layer->parameter_numbers[0]].axis = LS_UNCUT;
+        return true;
+    case BIAS_IN_EACH_TERM:
+        if (layer->kind != &ls_head || next->kind != &ls_tensor_g || next->units == 0) return false;
+        layer->kind = &ls_linear;
+        layer->parameters[1] = next->parameters[0];
+        layer->parameter_numbers[1] = next->parameter_numbers[0];
+        layer->writes_gradient[1] = layer->completes_gradient[1] = true;
+        layer->parameter_count = 2;
+        next->parameter_count = next->units = 0;
+        return true;
+    default: return false;
+    }
+}
+
+static int plant_all(ls_network *network, enum bug bug, int nth) {
+    int places = 0;
+    for (size_t l = 0; l + 1 < network->layer_count; l++) {
+        ls_layer before = network->layers[l], next = network->layers[l + 1];
+        struct ls_cut *cut = before.parameter_count > 0 ? &network->cuts[before.parameter_numbers[0]] : NULL;
+        int axis = cut ? cut->axis : LS_UNCUT;
+        if (!plant(network, &network->layers[l], bug)) continue;
+        if (nth >= 0 && places != nth) { /* not this one */
+            network->layers[l] = before;
+            network->layers[l + 1] = next;
+            if (cut) cut->axis = axis;
+        }
+        places++;
+    }
+    return places;
+}
+
+struct training_job {
+    struct shared_training *t;
+    void *x;
+    int64_t *labels;
+    size_t batch;
+};
+
+struct member {
+    ls_model *model;
+    ls_optimizer *optimizer;
+    float *dy, loss;
+};
+
+static ls_status open_member(struct member *m, const crew_rank *c) {
+    const struct training_job *job = c->argument;
+    struct shared_training *t = job->t;
+    const ls_tensor_options part = {c->rank, t->ranks, t->sequence};
+    ls_optimizer_options options = ls_optimizer_defaults(LS_SGD);
+    ls_status status = ls_device_bind_thread(c->device);
+    if (status == LS_OK)
+        status = ls_tensor_create_model(&m->model, c->device, t->model, &part, job->batch, LS_FP32, 0, false);
+    if (status != LS_OK) return status;
+    ls_tensor_meet(m->model, c->comm);
+    status = ls_model_alloc_gradients(m->model);
+    if (status == LS_OK) status = ls_model_init(m->model, 5);
+    int places = plant_all((ls_network *)(uintptr_t)ls_model_network(m->model), t->bug, t->nth);
+    if (c->rank == 0) t->places = places;
+    if (status == LS_OK) status = ls_optimizer_create(&m->optimizer, m->model, &options);
+    m->dy = calloc(ls_model_outputs(m->model) * job->batch, sizeof *m->dy);
+    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "no memory for a gradient") : status;
+}
+
+static ls_status step(struct member *m, const crew_rank *c) {
+    const struct training_job *job = c->argument;
+    struct ls_shape output = ls_model_output(m->model);
+    const float *y = ls_model_forward(m->model, job->x, job->batch, true);
+    ls_model_take_loss(m->model, ls_device_stream(c->device, LS_STREAM_COMPUTE), &m->loss, m->dy, y,
+                       (struct ls_answers){job->labels, NULL}, job->batch * ls_shape_rows(output),
+                       ls_loss_weight(1, job->batch, output));
+    if (ls_device_status(c->device) == LS_OK) ls_model_backward(m->model, m->dy, false);
+    ls_status status = ls_device_status(c->device);
+    return status == LS_OK ? ls_optimizer_step(m->optimizer, NULL) : status;
+}
+
+static void note_gradients(const struct member *m, struct shared_training *t) {
+    const ls_parameters *all = m->model->parameters;
+    for (size_t i = 0; i < all->count && t->count < 256; i++) {
+        const struct ls_labels *labels = ls_values_named("the gradient of %s", all->tensors[i].name);
+        snprintf(t->names[t->count], sizeof *t->names, "%s", all->tensors[i].name);
+        t->gradients[t->count++] = labels ? (int)labels->on[LS_MESH_TENSOR] : -1;
+    }
+}
+
+static ls_status train(crew_rank *c) {
+    const struct training_job *job = c->argument;
+    const int sizes[LS_MESH_AXES] = {job->t->ranks, 1, 1};
+    ls_comm *groups[LS_MESH_AXES] = {c->comm};
+    struct member m = {.model = NULL};
+    char message[MESSAGE_NBYTES] = "";
+    ls_status status = open_member(&m, c), trained = status;
+    if (status == LS_OK) status = ls_values_begin(sizes, groups);
+    if (status == LS_OK) {
+        ls_values_enter();
+        ls_log_sink before = ls_log_capture(message, sizeof message);
+        trained = step(&m, c);
+        if (c->rank == 0) note_gradients(&m, job->t);
+        trained = ls_values_leave(c->device, trained);
+        ls_log_restore(before);
+        ls_values_end();
+    }
+    if (c->rank == 0) {
+        job->t->status = trained;
+        snprintf(job->t->message, sizeof job->t->message, "%s", message);
+    }
+    free(m.dy);
+    ls_optimizer_destroy(m.optimizer);
+    ls_model_destroy(m.model);
+    return status;
+}
+
+static void *ask(probe *p, size_t nbytes) {
+    void *memory = calloc(1, nbytes);
+    probe_must(p, "memory", memory ? LS_OK : LS_ERR_NO_MEMORY);
+    return memory;
+}
+
+void shared_training_run(probe *p, struct shared_training *t) {
+    struct training_job job = {.t = t, .batch = 2};
+    ls_network *network = probe_network(p, t->model);
+    struct ls_shape output = ls_network_output(network);
+    size_t inputs = job.batch * ls_shape_count(network->input), rows = job.batch * ls_shape_rows(output);
+    job.x = ask(p, inputs * sizeof(float));
+    job.labels = ask(p, rows * sizeof *job.labels);
+    for (size_t i = 0; i < rows; i++) job.labels[i] = (int64_t)probe_draw(p, (uint64_t)output.channels);
+    if (!ls_network_takes_integers(network)) probe_draw_floats(p, job.x, inputs);
+    int32_t *tokens = job.x;
+    for (size_t i = 0; ls_network_takes_integers(network) && i < inputs; i++)
+        tokens[i] = (int32_t)probe_draw(p, (uint64_t)output.channels);
+    ls_network_destroy(network);
+    t->count = 0;
+    ls_status status = crew_run(t->ranks, "direct", "inline", train, &job);
+    probe_must(p, "the ranks", status == LS_ERR_INVALID ? LS_OK : status); /* a label did not fit: that is the message */
+    free(job.x);
+    free(job.labels);
+}

@@ -12,11 +12,11 @@ enum tensor {
     RUNNING_STATISTICS,
     SUMS_OF_THE_LOSS,
     GRADIENT_OF_A_LAYERS_OUTPUT,
-    GRADIENT_OF_A_LAYER_NORM,   /* of its weight or bias */
-    GRADIENT_OF_ANY_PARAMETER,  /* layer norms and others alike */
+    GRADIENT_OF_A_LAYER_NORM,  /* of its weight or bias */
+    GRADIENT_OF_ANY_PARAMETER, /* layer norms and others alike */
     SQUARE_SUM_OF_THE_GRADIENTS,
-    EMBEDDING,                  /* its values */
-    POSITIONS                   /* theirs */
+    EMBEDDING, /* its values */
+    POSITIONS  /* theirs */
 };
 
 enum axis { NO_AXIS, TENSOR_AXIS, DATA_AXIS, PIPELINE_AXIS };

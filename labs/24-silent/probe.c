@@ -15,13 +15,11 @@ static void see_labels(probe *p, const char *what, struct ls_labels labels) {
 
 static void see_operation(probe *p, struct one_operation *job) {
     operation_run(p, job);
-    for (int r = 0; r < job->ranks; r += job->ranks > 4 ? 3 : 1) {
+    for (int r = 0; r<job->ranks; r += job->ranks> 4 ? 3 : 1) {
         bool taken = job->seen[r].status == LS_OK;
         probe_see(p, probe_name(p, "what rank %d says of it", r), "%s", taken ? "nothing" : job->seen[r].message);
         if (job->seen[r].has_after)
             see_labels(p, probe_name(p, "rank %d's output on the axes tensor, data, pipeline", r), job->seen[r].after);
-        if (job->has_neighbor)
-            see_labels(p, probe_name(p, "what lies behind its input on rank %d", r), job->seen[r].neighbor);
     }
 }
 
@@ -61,27 +59,6 @@ static void axes(probe *p) {
         }
 }
 
-/* What comes out elsewhere, in place, and what lies beside. */
-static void outputs(probe *p) {
-    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m += 2)
-        for (int group = 0; group <= JOB; group++)
-            for (enum operation o = SUM; o < EXCHANGE; o++)
-                for (int way = 0; way < 4; way++) {
-                    struct one_operation job = {
-                        .group = group, .operation = o, .in_place = way & 1, .has_neighbor = way & 2};
-                    memcpy(job.sizes, meshes[m], sizeof job.sizes);
-                    job.before = all_axes(o == SUM || o == SCATTER ? LS_PARTIAL : LS_VARYING);
-                    if ((way & 1) && o != SCATTER && o != GATHER) continue;
-                    for (int a = 0; a < LS_MESH_AXES; a++)
-                        if (group != JOB && a != group) job.before.on[a] = (ls_value)probe_draw(p, LS_SPLIT + 1);
-                    probe_case(p, "a mesh of %d x %d x %d ranks: %s over %s%s, of a value that is %s, %s, %s",
-                               job.sizes[0], job.sizes[1], job.sizes[2], operation_names[o], group_names[group],
-                               job.in_place ? ", in place" : "", label_names[job.before.on[0]],
-                               label_names[job.before.on[1]], label_names[job.before.on[2]]);
-                    see_operation(p, &job);
-                }
-}
-
 /* --- networks ---------------------------------------------------------------------------------------------------------- */
 
 struct network_case {
@@ -91,64 +68,64 @@ struct network_case {
 };
 
 static const struct network_case networks[] = {
-    {"mlp:12,8,8,4", 2, false},  {"convnet", 2, false},       {"gpt:1,2,8,4,11", 2, false},
+    {"mlp:12,8,8,4", 2, false},    {"convnet", 2, false},       {"gpt:1,2,8,4,11", 2, false},
     {"gpt:2,4,16,8,11", 4, false}, {"gpt:1,2,8,4,11", 2, true}, {"gpt:2,4,16,8,11", 4, true},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
-static void run_case(probe *p, struct shared_training *t, const struct network_case *n, enum bug bug, int nth) {
-    *t = (struct shared_training){
-        .model = n->model, .ranks = n->ranks, .sequence = n->sequence, .bug = bug, .nth = nth};
-    shared_training_run(p, t);
-}
-
-static void begin_case(probe *p, const struct network_case *n, enum bug bug, int nth) {
-    char place[40] = "";
-    if (nth >= 0) snprintf(place, sizeof place, ", at place %d", nth);
-    probe_case(p, "%s on %d ranks%s, %s%s", n->model, n->ranks, n->sequence ? ", rows of their own" : "",
-               bug_names[bug], place);
-}
-
-static void see_message(probe *p, const struct shared_training *t) {
-    probe_see(p, "what --debug-values says", "%s", t->status == LS_OK ? "nothing" : t->message);
-}
+static const char *rows_text(const struct network_case *n) { return n->sequence ? ", rows of their own" : ""; }
 
 /* Of each place where the bug may lie, alone. */
-static void see_bug(probe *p, enum bug bug) {
-    static struct shared_training t;
+static void see_bug(probe *p, enum bug bug, bool forward_only) {
     for (int i = 0; i < NETWORKS; i++)
         for (int nth = 0, places = 1; nth < places && nth < 8; nth++) {
-            begin_case(p, &networks[i], bug, nth);
-            run_case(p, &t, &networks[i], bug, nth);
+            const struct network_case *n = &networks[i];
+            struct shared_training t = {.model = n->model,
+                                        .ranks = n->ranks,
+                                        .sequence = n->sequence,
+                                        .forward_only = forward_only,
+                                        .bug = bug,
+                                        .nth = nth};
+            probe_case(p, "%s on %d ranks%s, %s, %s, place %d", n->model, n->ranks, rows_text(n),
+                       forward_only ? "forward" : "a step", bug_names[bug], nth);
+            shared_training_run(p, &t);
             places = t.places;
-            if (places > 0) see_message(p, &t);
+            if (places > 0 || bug == NO_BUG)
+                probe_see(p, "what --debug-values says", "%s", t.status == LS_OK ? "nothing" : t.message);
         }
 }
 
 static void products(probe *p) {
-    static struct shared_training t;
-    for (int i = 0; i < NETWORKS; i++) {
-        begin_case(p, &networks[i], NO_BUG, -1);
-        run_case(p, &t, &networks[i], NO_BUG, -1);
-        see_message(p, &t);
-    }
-    see_bug(p, G_FOR_F);
-    see_bug(p, F_FOR_G);
-    see_bug(p, BIAS_IN_EACH_TERM);
-    see_bug(p, WHOLE_WEIGHT);
+    for (enum bug bug = NO_BUG; bug < WHOLE_NORMS; bug++) see_bug(p, bug, true);
+}
+
+static void see_gradients(probe *p, struct rules *rules, int layer) {
+    for (int k = 0; k < rules_parameter_count(rules, layer); k++)
+        for (int way = 0; way < 256; way++) {
+            ls_value x = (ls_value)(way & 3), dy = (ls_value)(way >> 2 & 3), dx = (ls_value)(way >> 4 & 3),
+                     sums = (ls_value)(way >> 6);
+            bool drawn = probe_draw(p, 10) == 0; /* not all: they are many */
+            if (!drawn) continue;
+            int found = rules_gradient(rules, layer, k, x, dy, dx, sums);
+            probe_see(
+                p,
+                probe_name(p, "%s, parameter %d: the gradient's label, if x is %s, dy %s, dx %s, sums of own rows %s",
+                           rules_layer_name(rules, layer), k, label_names[x], label_names[dy], label_names[dx],
+                           label_names[sums]),
+                "%s", found < 0 ? "none" : label_names[found]);
+        }
 }
 
 static void gradients(probe *p) {
-    static struct shared_training t;
     for (int i = 0; i < NETWORKS; i++) {
-        begin_case(p, &networks[i], NO_BUG, -1);
-        run_case(p, &t, &networks[i], NO_BUG, -1);
-        for (int k = 0; k < t.count; k++)
-            probe_see(p, probe_name(p, "the gradient of %s on the tensor axis", t.names[k]), "%s",
-                      t.gradients[k] < 0 ? "no label" : label_names[t.gradients[k]]);
-        see_message(p, &t);
+        const struct network_case *n = &networks[i];
+        struct rules *rules = rules_open(p, n->model, n->ranks, n->sequence);
+        probe_case(p, "%s on %d ranks%s, backward of a layer", n->model, n->ranks, rows_text(n));
+        for (int l = 0; l < rules_layer_count(rules); l++) see_gradients(p, rules, l);
+        rules_close(rules);
     }
-    see_bug(p, WHOLE_NORMS);
+    see_bug(p, NO_BUG, false);
+    see_bug(p, WHOLE_NORMS, false);
 }
 
 /* --- a norm ---------------------------------------------------------------------------------------------------------------- */
@@ -209,7 +186,7 @@ static void see_found(probe *p, int program) {
     probe_see(p, "tensor, axis, state and place, as one number", "%04x", (unsigned)(number >> 48));
 }
 
-#define FOUND(n) \
+#define FOUND(n)                                                                                                       \
     static void found_##n(probe *p) { see_found(p, n); }
 FOUND(1)
 FOUND(2)
@@ -221,20 +198,10 @@ FOUND(7)
 FOUND(8)
 
 int main(int argc, char **argv) {
-    static const probe_check checks[] = {{"operations", operations},
-                                         {"axes", axes},
-                                         {"outputs", outputs},
-                                         {"products", products},
-                                         {"gradients", gradients},
-                                         {"norm", norm},
-                                         {"found-1", found_1},
-                                         {"found-2", found_2},
-                                         {"found-3", found_3},
-                                         {"found-4", found_4},
-                                         {"found-5", found_5},
-                                         {"found-6", found_6},
-                                         {"found-7", found_7},
-                                         {"found-8", found_8},
-                                         {NULL, NULL}};
+    static const probe_check checks[] = {{"operations", operations}, {"axes", axes},       {"products", products},
+                                         {"gradients", gradients},   {"norm", norm},       {"found-1", found_1},
+                                         {"found-2", found_2},       {"found-3", found_3}, {"found-4", found_4},
+                                         {"found-5", found_5},       {"found-6", found_6}, {"found-7", found_7},
+                                         {"found-8", found_8},       {NULL, NULL}};
     return probe_main(argc, argv, checks);
 }

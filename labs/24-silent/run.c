@@ -8,6 +8,7 @@
 #include "common/nn/model_internal.h"
 #include "common/nn/network_internal.h"
 #include "common/nn/tensor_parallel.h"
+#include "common/nn/value_rules.h"
 #include "common/optim/optimizer.h"
 #include "labs/course/probe/crew.h"
 #include "labs/course/probe/network.h"
@@ -28,15 +29,13 @@ struct operation_job {
 };
 
 struct buffers {
-    float *send, *receive, own[COUNT], all[(MOST_RANKS + 1) * COUNT];
+    float *send, *receive, own[COUNT], all[MOST_RANKS * COUNT];
 };
 
 /* Where the operation reads and writes. */
-static void place(struct buffers *b, const struct one_operation *job, const ls_comm *group) {
-    float *part = b->all + (size_t)ls_comm_rank(group) * COUNT;
-    b->send = b->receive = b->all;
-    if (job->operation == SCATTER) b->receive = job->in_place ? part : b->own;
-    if (job->operation == GATHER) b->send = job->in_place ? part : b->own;
+static void place(struct buffers *b, enum operation operation) {
+    b->send = operation == GATHER ? b->own : b->all;
+    b->receive = operation == SCATTER || operation == EXCHANGE ? b->own : b->all;
 }
 
 static ls_status operate(enum operation operation, ls_comm *group, ls_stream *stream, struct buffers *b) {
@@ -47,19 +46,9 @@ static ls_status operate(enum operation operation, ls_comm *group, ls_stream *st
     case SCATTER: return ls_comm_reduce_scatter(group, stream, b->send, b->receive, COUNT, LS_FP32, LS_REDUCE_SUM);
     case GATHER: return ls_comm_all_gather(group, stream, b->send, b->receive, COUNT, LS_FP32);
     case BROADCAST: return ls_comm_broadcast(group, stream, b->all, COUNT, LS_FP32, 0);
-    case EXCHANGE: {
-        int peer = ls_comm_rank(group) ^ 1;
-        if (peer >= ls_comm_world_size(group)) return LS_OK;
-        return ls_comm_send_recv(group, stream, b->all, b->own, COUNT, LS_FP32, peer);
-    }
+    case EXCHANGE: return ls_comm_send_recv(group, stream, b->all, b->own, COUNT, LS_FP32, ls_comm_rank(group) ^ 1);
     default: return LS_ERR_INVALID;
     }
-}
-
-static struct ls_labels labels_at(const void *data, bool *found) {
-    const struct ls_labels *labels = ls_values_find(data);
-    if (found) *found = labels != NULL;
-    return labels ? *labels : (struct ls_labels){{0}};
 }
 
 static ls_status run_operation(crew_rank *c) {
@@ -68,22 +57,19 @@ static ls_status run_operation(crew_rank *c) {
     ls_mesh *mesh = &all->meshes[c->rank];
     ls_comm *group = job->group == JOB ? mesh->job : mesh->axis[job->group];
     struct buffers b = {.all = {0}};
-    place(&b, job, group);
+    place(&b, job->operation);
     size_t read = (job->operation == SCATTER ? (size_t)ls_comm_world_size(group) : 1) * COUNT;
     ls_status status = ls_values_begin(job->sizes, mesh->axis);
     if (status != LS_OK) return status;
     ls_values_enter();
     ls_values_at("backward", 3);
     ls_values_set(b.send, read * sizeof(float), job->before, false, "the value");
-    if (job->has_neighbor)
-        ls_values_set(b.send + read, sizeof(float), (struct ls_labels){{LS_PARTIAL, LS_PARTIAL, LS_PARTIAL}}, true,
-                      "its neighbor");
     ls_log_sink before = ls_log_capture(job->seen[c->rank].message, MESSAGE_NBYTES);
     job->seen[c->rank].status = operate(job->operation, group, c->stream, &b);
     ls_log_restore(before);
-    job->seen[c->rank].after = labels_at(b.receive, &job->seen[c->rank].has_after);
-    job->seen[c->rank].input = labels_at(b.send, NULL);
-    if (job->has_neighbor) job->seen[c->rank].neighbor = labels_at(b.send + read, NULL);
+    const struct ls_labels *after = ls_values_find(b.receive);
+    job->seen[c->rank].has_after = after != NULL;
+    if (after) job->seen[c->rank].after = *after;
     status = ls_stream_synchronize(c->stream);
     (void)ls_values_leave(c->device, LS_ERR_INVALID); /* nothing is compared in bits */
     ls_values_end();
@@ -102,10 +88,13 @@ void operation_run(probe *p, struct one_operation *job) {
 /* --- a network that ranks share -------------------------------------------------------------------------------------- */
 
 const char *const bug_names[BUGS] = {
-    "as it should be",        "g in place of f",
-    "f in place of g",        "a bias in each term",
-    "a layer norm that does not add up its gradients", "a weight said to be whole",
+    "as it should be",     "g in place of f",           "f in place of g",
+    "a bias in each term", "a weight said to be whole", "a layer norm that does not add up its gradients",
 };
+
+static bool is_product(const struct ls_layer_kind *kind) {
+    return kind == &ls_linear || kind == &ls_head || kind == &ls_conv2d || kind == &ls_conv2d_part;
+}
 
 /* Gives the layer the bug; false: it cannot have it. */
 static bool plant(ls_network *network, ls_layer *layer, enum bug bug) {
@@ -116,7 +105,7 @@ static bool plant(ls_network *network, ls_layer *layer, enum bug bug) {
     case F_FOR_G: return layer->kind == &ls_tensor_g && layer->units == 0 && (layer->kind = &ls_tensor_f);
     case WHOLE_NORMS: return layer->kind == &ls_layernorm_part && (layer->kind = &ls_layernorm);
     case WHOLE_WEIGHT:
-        if ((layer->kind != &ls_linear && layer->kind != &ls_conv2d) || axis == LS_UNCUT) return false;
+        if (!is_product(layer->kind) || axis == LS_UNCUT) return false;
         network->cuts[layer->parameter_numbers[0]].axis = LS_UNCUT;
         return true;
     case BIAS_IN_EACH_TERM:
@@ -188,18 +177,10 @@ static ls_status step(struct member *m, const crew_rank *c) {
     ls_model_take_loss(m->model, ls_device_stream(c->device, LS_STREAM_COMPUTE), &m->loss, m->dy, y,
                        (struct ls_answers){job->labels, NULL}, job->batch * ls_shape_rows(output),
                        ls_loss_weight(1, job->batch, output));
-    if (ls_device_status(c->device) == LS_OK) ls_model_backward(m->model, m->dy, false);
+    if (job->t->forward_only || ls_device_status(c->device) != LS_OK) return ls_device_status(c->device);
+    ls_model_backward(m->model, m->dy, false);
     ls_status status = ls_device_status(c->device);
     return status == LS_OK ? ls_optimizer_step(m->optimizer, NULL) : status;
-}
-
-static void note_gradients(const struct member *m, struct shared_training *t) {
-    const ls_parameters *all = m->model->parameters;
-    for (size_t i = 0; i < all->count && t->count < 256; i++) {
-        const struct ls_labels *labels = ls_values_named("the gradient of %s", all->tensors[i].name);
-        snprintf(t->names[t->count], sizeof *t->names, "%s", all->tensors[i].name);
-        t->gradients[t->count++] = labels ? (int)labels->on[LS_MESH_TENSOR] : -1;
-    }
 }
 
 static ls_status train(crew_rank *c) {
@@ -214,7 +195,6 @@ static ls_status train(crew_rank *c) {
         ls_values_enter();
         ls_log_sink before = ls_log_capture(message, sizeof message);
         trained = step(&m, c);
-        if (c->rank == 0) note_gradients(&m, job->t);
         trained = ls_values_leave(c->device, trained);
         ls_log_restore(before);
         ls_values_end();
@@ -248,9 +228,76 @@ void shared_training_run(probe *p, struct shared_training *t) {
     for (size_t i = 0; ls_network_takes_integers(network) && i < inputs; i++)
         tokens[i] = (int32_t)probe_draw(p, (uint64_t)output.channels);
     ls_network_destroy(network);
-    t->count = 0;
     ls_status status = crew_run(t->ranks, "direct", "inline", train, &job);
-    probe_must(p, "the ranks", status == LS_ERR_INVALID ? LS_OK : status); /* a label did not fit: that is the message */
+    probe_must(p, "the ranks",
+               status == LS_ERR_INVALID ? LS_OK : status); /* a label did not fit: that is the message */
     free(job.x);
     free(job.labels);
+}
+
+/* --- one layer's backward ---------------------------------------------------------------------------------------------- */
+
+struct rules {
+    ls_device *device;
+    ls_model *model;
+    struct ls_frame frame;
+    int sizes[LS_MESH_AXES];
+};
+
+struct rules *rules_open(probe *p, const char *model, int ranks, bool sequence) {
+    const ls_tensor_options part = {0, ranks, sequence};
+    const ls_device_options cpu = {.kind = LS_DEVICE_CPU, .devices_on_node = 1};
+    struct rules *rules = ask(p, sizeof *rules);
+    probe_must(p, "a device", ls_device_open(&rules->device, &cpu));
+    probe_must(p, "a model", ls_tensor_create_model(&rules->model, rules->device, model, &part, 1, LS_FP32, 0, false));
+    probe_must(p, "gradients", ls_model_alloc_gradients(rules->model));
+    rules->frame.network = ls_model_network(rules->model);
+    rules->frame.device = rules->device;
+    rules->frame.batch = 1;
+    rules->sizes[LS_MESH_TENSOR] = ranks;
+    rules->sizes[LS_MESH_DATA] = rules->sizes[LS_MESH_PIPELINE] = 1;
+    return rules;
+}
+
+void rules_close(struct rules *rules) {
+    ls_model_destroy(rules->model);
+    ls_device_close(rules->device);
+    free(rules);
+}
+
+int rules_layer_count(const struct rules *rules) { return (int)rules->frame.network->layer_count; }
+
+const char *rules_layer_name(const struct rules *rules, int layer) { return rules->frame.network->layers[layer].name; }
+
+int rules_parameter_count(const struct rules *rules, int layer) {
+    return (int)rules->frame.network->layers[layer].parameter_count;
+}
+
+static void set_label(const float *data, ls_value value, const char *name) {
+    ls_values_set(data, sizeof *data, ls_labels_of(value, LS_VARYING), false, "%s", name);
+}
+
+int rules_gradient(struct rules *rules, int layer, int p, ls_value x, ls_value dy, ls_value dx, ls_value sums) {
+    const ls_layer *l = &rules->frame.network->layers[layer];
+    ls_comm *const none[LS_MESH_AXES] = {NULL};
+    void *to[LS_LAYER_MAX_INPUTS] = {NULL};
+    float x_value = 0, dy_value = 0, dx_value = 0, *saved = calloc(1, l->saved_nbytes_per_sample + sizeof *saved);
+    char said[MESSAGE_NBYTES];
+    struct ls_pass pass = {.batch = 1, .x = {&x_value}, .dy = &dy_value, .dx = {&dx_value}, .saved = saved};
+    const char *name = rules->model->parameters->tensors[l->parameter_numbers[p]].name;
+    if (!saved || ls_values_begin(rules->sizes, none) != LS_OK) return -1;
+    ls_values_enter();
+    set_label(&x_value, x, "x");
+    set_label(&dy_value, dy, "dy");
+    set_label(&dx_value, dx, "dx");
+    set_label((float *)((char *)saved + l->saved_nbytes_per_sample), sums, "sums");
+    ls_log_sink before = ls_log_capture(said, sizeof said); /* a partial dy is refused */
+    ls_value_rules_backward(&rules->frame, rules->model->parameters, (size_t)layer, &pass, to);
+    ls_log_restore(before);
+    const struct ls_labels *labels = ls_values_named("the gradient of %s", name);
+    int found = labels ? (int)labels->on[LS_MESH_TENSOR] : -1;
+    (void)ls_values_leave(NULL, LS_ERR_INVALID);
+    ls_values_end();
+    free(saved);
+    return found;
 }

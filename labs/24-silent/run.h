@@ -20,12 +20,10 @@ struct one_operation {
     int group; /* an axis, or JOB: all ranks */
     enum operation operation;
     struct ls_labels before;
-    bool in_place;     /* where the operation has two buffers: its own part of the larger one */
-    bool has_neighbor; /* a second tensor behind the first in the buffer, partial on all axes */
     struct {
         ls_status status;
         char message[MESSAGE_NBYTES];
-        struct ls_labels after, input, neighbor; /* of what comes out; of what went in */
+        struct ls_labels after; /* of what comes out */
         bool has_after;
     } seen[MOST_RANKS];
 };
@@ -35,24 +33,35 @@ void operation_run(probe *p, struct one_operation *job);
 
 /* --- a network that ranks share -------------------------------------------------------------------------------------- */
 
-enum bug { NO_BUG, G_FOR_F, F_FOR_G, BIAS_IN_EACH_TERM, WHOLE_NORMS, WHOLE_WEIGHT, BUGS };
+enum bug { NO_BUG, G_FOR_F, F_FOR_G, BIAS_IN_EACH_TERM, WHOLE_WEIGHT, WHOLE_NORMS, BUGS };
 extern const char *const bug_names[BUGS];
 
 struct shared_training {
     const char *model;
     int ranks;
-    bool sequence;
+    bool sequence, forward_only;
     enum bug bug;
-    int nth; /* of the layers that the bug may lie in, from 0; all of them: -1 */
+    int nth; /* of the layers that the bug may lie in, from 0 */
     ls_status status;
     char message[MESSAGE_NBYTES]; /* rank 0's */
     int places;                   /* layers that the bug may lie in */
-    int gradients[256];           /* rank 0's labels of the parameters' gradients on the tensor axis; -1: none */
-    char names[256][80];
-    int count;
 };
 
-/* A step of it: forward, loss, backward, update, and the comparison in bits. */
+/* A step of it: forward, loss, backward, update, and the comparison in bits; or its forward alone. */
 void shared_training_run(probe *p, struct shared_training *t);
+
+/* --- one layer's backward ---------------------------------------------------------------------------------------------- */
+
+/* Rank 0's part of a network, of which nothing is computed. */
+struct rules;
+struct rules *rules_open(probe *p, const char *model, int ranks, bool sequence);
+void rules_close(struct rules *rules);
+int rules_layer_count(const struct rules *rules);
+const char *rules_layer_name(const struct rules *rules, int layer);
+int rules_parameter_count(const struct rules *rules, int layer);
+
+/* Backward of the layer, on the tensor axis: its input, the gradient of its output, that of its input behind a collective, and what a
+ * layer norm has of its own rows are labelled so. The label of its p-th parameter's gradient; -1: it gets none. */
+int rules_gradient(struct rules *rules, int layer, int p, ls_value x, ls_value dy, ls_value dx, ls_value sums);
 
 #endif

@@ -75,28 +75,30 @@ enum { NETWORKS = sizeof networks / sizeof *networks };
 
 static const char *rows_text(const struct network_case *n) { return n->sequence ? ", rows of their own" : ""; }
 
-/* Of each place where the bug may lie, alone. */
-static void see_bug(probe *p, enum bug bug, bool forward_only) {
-    for (int i = 0; i < NETWORKS; i++)
-        for (int nth = 0, places = 1; nth < places && nth < 8; nth++) {
-            const struct network_case *n = &networks[i];
-            struct shared_training t = {.model = n->model,
-                                        .ranks = n->ranks,
-                                        .sequence = n->sequence,
-                                        .forward_only = forward_only,
-                                        .bug = bug,
-                                        .nth = nth};
-            probe_case(p, "%s on %d ranks%s, %s, %s, place %d", n->model, n->ranks, rows_text(n),
-                       forward_only ? "forward" : "a step", bug_names[bug], nth);
-            shared_training_run(p, &t);
-            places = t.places;
-            if (places > 0 || bug == NO_BUG)
-                probe_see(p, "what --debug-values says", "%s", t.status == LS_OK ? "nothing" : t.message);
-        }
+static void see_outputs(probe *p, struct rules *rules, int layer, const char *which) {
+    char message[MESSAGE_NBYTES];
+    for (int x = 0; x <= LS_SPLIT; x++) {
+        ls_value out = rules_output(rules, layer, (ls_value)x, message);
+        const char *what = probe_name(p, "the output of %s%s, if its input is %s", rules_layer_name(rules, layer),
+                                      which, label_names[x]);
+        probe_see(p, what, "%s", message[0] ? message : label_names[out]);
+    }
 }
 
+/* Each product, and once more with a weight that is whole. */
 static void products(probe *p) {
-    for (enum bug bug = NO_BUG; bug < WHOLE_NORMS; bug++) see_bug(p, bug, true);
+    for (int i = 0; i < NETWORKS; i++) {
+        const struct network_case *n = &networks[i];
+        struct rules *rules = rules_open(p, n->model, n->ranks, n->sequence);
+        probe_case(p, "%s on %d ranks%s, forward of a product", n->model, n->ranks, rows_text(n));
+        for (int l = 0; l < rules_layer_count(rules); l++) {
+            if (!rules_is_product(rules, l)) continue;
+            see_outputs(p, rules, l, "");
+            rules_make_whole(rules, l);
+            see_outputs(p, rules, l, " with a whole weight");
+        }
+        rules_close(rules);
+    }
 }
 
 static void see_gradients(probe *p, struct rules *rules, int layer) {
@@ -124,8 +126,23 @@ static void gradients(probe *p) {
         for (int l = 0; l < rules_layer_count(rules); l++) see_gradients(p, rules, l);
         rules_close(rules);
     }
-    see_bug(p, NO_BUG, false);
-    see_bug(p, WHOLE_NORMS, false);
+}
+
+/* Whole steps of networks as they should be, and of each place where a bug may lie, alone. */
+static void steps(probe *p) {
+    for (enum bug bug = NO_BUG; bug < BUGS; bug++)
+        for (int i = 0; i < NETWORKS; i++)
+            for (int nth = 0, places = 1; nth < places && nth < 8; nth++) {
+                const struct network_case *n = &networks[i];
+                struct shared_training t = {
+                    .model = n->model, .ranks = n->ranks, .sequence = n->sequence, .bug = bug, .nth = nth};
+                probe_case(p, "%s on %d ranks%s, a step, %s, place %d", n->model, n->ranks, rows_text(n),
+                           bug_names[bug], nth);
+                shared_training_run(p, &t);
+                places = t.places;
+                if (places > 0 || bug == NO_BUG)
+                    probe_see(p, "what --debug-values says", "%s", t.status == LS_OK ? "nothing" : t.message);
+            }
 }
 
 /* --- a norm ---------------------------------------------------------------------------------------------------------------- */
@@ -199,9 +216,9 @@ FOUND(8)
 
 int main(int argc, char **argv) {
     static const probe_check checks[] = {{"operations", operations}, {"axes", axes},       {"products", products},
-                                         {"gradients", gradients},   {"norm", norm},       {"found-1", found_1},
-                                         {"found-2", found_2},       {"found-3", found_3}, {"found-4", found_4},
-                                         {"found-5", found_5},       {"found-6", found_6}, {"found-7", found_7},
-                                         {"found-8", found_8},       {NULL, NULL}};
+                                         {"gradients", gradients},   {"norm", norm},       {"steps", steps},
+                                         {"found-1", found_1},       {"found-2", found_2}, {"found-3", found_3},
+                                         {"found-4", found_4},       {"found-5", found_5}, {"found-6", found_6},
+                                         {"found-7", found_7},       {"found-8", found_8}, {NULL, NULL}};
     return probe_main(argc, argv, checks);
 }

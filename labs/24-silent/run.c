@@ -177,8 +177,7 @@ static ls_status step(struct member *m, const crew_rank *c) {
     ls_model_take_loss(m->model, ls_device_stream(c->device, LS_STREAM_COMPUTE), &m->loss, m->dy, y,
                        (struct ls_answers){job->labels, NULL}, job->batch * ls_shape_rows(output),
                        ls_loss_weight(1, job->batch, output));
-    if (job->t->forward_only || ls_device_status(c->device) != LS_OK) return ls_device_status(c->device);
-    ls_model_backward(m->model, m->dy, false);
+    if (ls_device_status(c->device) == LS_OK) ls_model_backward(m->model, m->dy, false);
     ls_status status = ls_device_status(c->device);
     return status == LS_OK ? ls_optimizer_step(m->optimizer, NULL) : status;
 }
@@ -235,7 +234,7 @@ void shared_training_run(probe *p, struct shared_training *t) {
     free(job.labels);
 }
 
-/* --- one layer's backward ---------------------------------------------------------------------------------------------- */
+/* --- one layer's labels ------------------------------------------------------------------------------------------------ */
 
 struct rules {
     ls_device *device;
@@ -273,8 +272,43 @@ int rules_parameter_count(const struct rules *rules, int layer) {
     return (int)rules->frame.network->layers[layer].parameter_count;
 }
 
+bool rules_is_product(const struct rules *rules, int layer) {
+    return is_product(rules->frame.network->layers[layer].kind);
+}
+
+void rules_make_whole(struct rules *rules, int layer) {
+    const ls_network *network = rules->frame.network;
+    network->cuts[network->layers[layer].parameter_numbers[0]].axis = LS_UNCUT;
+}
+
 static void set_label(const float *data, ls_value value, const char *name) {
     ls_values_set(data, sizeof *data, ls_labels_of(value, LS_VARYING), false, "%s", name);
+}
+
+ls_value rules_output(struct rules *rules, int layer, ls_value x, char message[MESSAGE_NBYTES]) {
+    const ls_layer *l = &rules->frame.network->layers[layer];
+    ls_comm *const none[LS_MESH_AXES] = {NULL};
+    float x_values[LS_LAYER_MAX_INPUTS] = {0}, *y = malloc(ls_shape_count(l->out) * sizeof *y);
+    struct ls_pass pass = {.batch = 1, .y = y};
+    ls_value found = LS_VARYING;
+    message[0] = '\0';
+    if (y && ls_values_begin(rules->sizes, none) == LS_OK) {
+        ls_values_enter();
+        ls_values_at("forward", l->block);
+        for (int i = 0; i < l->input_count; i++) {
+            pass.x[i] = &x_values[i];
+            set_label(&x_values[i], x, "x");
+        }
+        ls_log_sink before = ls_log_capture(message, MESSAGE_NBYTES);
+        ls_value_rules_forward(&rules->frame, (size_t)layer, &pass);
+        ls_log_restore(before);
+        const struct ls_labels *labels = ls_values_find(y);
+        if (labels) found = labels->on[LS_MESH_TENSOR];
+        (void)ls_values_leave(NULL, LS_ERR_INVALID);
+    }
+    ls_values_end();
+    free(y);
+    return found;
 }
 
 int rules_gradient(struct rules *rules, int layer, int p, ls_value x, ls_value dy, ls_value dx, ls_value sums) {

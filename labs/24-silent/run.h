@@ -39,7 +39,7 @@ extern const char *const bug_names[BUGS];
 struct shared_training {
     const char *model;
     int ranks;
-    bool sequence, forward_only;
+    bool sequence;
     enum bug bug;
     int nth; /* of the layers that the bug may lie in, from 0 */
     ls_status status;
@@ -47,10 +47,10 @@ struct shared_training {
     int places;                   /* layers that the bug may lie in */
 };
 
-/* A step of it: forward, loss, backward, update, and the comparison in bits; or its forward alone. */
+/* A step of it: forward, loss, backward, update, and the comparison in bits. */
 void shared_training_run(probe *p, struct shared_training *t);
 
-/* --- one layer's backward ---------------------------------------------------------------------------------------------- */
+/* --- one layer's labels ------------------------------------------------------------------------------------------------ */
 
 /* Rank 0's part of a network, of which nothing is computed. */
 struct rules;
@@ -59,6 +59,13 @@ void rules_close(struct rules *rules);
 int rules_layer_count(const struct rules *rules);
 const char *rules_layer_name(const struct rules *rules, int layer);
 int rules_parameter_count(const struct rules *rules, int layer);
+/* Whether it is a product: a linear layer or a convolution. */
+bool rules_is_product(const struct rules *rules, int layer);
+/* From then on the layer's weight is said not to be cut. */
+void rules_make_whole(struct rules *rules, int layer);
+
+/* Forward of the layer, of inputs with this label on the tensor axis: that of its output; what was said against it is in `message`. */
+ls_value rules_output(struct rules *rules, int layer, ls_value x, char message[MESSAGE_NBYTES]);
 
 /* Backward of the layer, on the tensor axis: its input, the gradient of its output, that of its input behind a collective, and what a
  * layer norm has of its own rows are labelled so. The label of its p-th parameter's gradient; -1: it gets none. */

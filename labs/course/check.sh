@@ -248,6 +248,12 @@ check_entries() {
         count=$((count + 1))
         submission_with "$name"
     done
+    for name in $(conf_lines "$folder" planted-beside | cut -d' ' -f1); do
+        count=$((count + 1))
+        rm -rf "$work/code"
+        for file in $(changed_by_planted "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
+        plant "$folder" "$name" "$work/code" >"$work/planted" 2>&1 || complain "$name does not apply: $(head -1 "$work/planted")"
+    done
 }
 
 parts=$(echo " ${PARTS:-handout changed_tree sheet reference forms cheats stubs bugs} " | sed 's/ bugs / first_bugs other_bugs /')

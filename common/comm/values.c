@@ -150,6 +150,8 @@ struct rule {
     ls_value after;
 };
 
+/* The operation's row of the table above, of the labels 1 << LS_PARTIAL and so on. Of one that moves no values from rank to rank, or is
+ * a message between two, `allowed` is 0: it is not checked, and changes no label. */
 static struct rule rule_of(const ls_announcement *what) {
     const unsigned own_values = 1u << LS_VARYING | 1u << LS_REPLICATED;
     switch (what->kind) {
@@ -162,7 +164,8 @@ static struct rule rule_of(const ls_announcement *what) {
     }
 }
 
-/* Whether ranks of the group have different places on the axis. */
+/* Whether ranks of the group have different places on the axis. A rank's place follows from its number in the job (ls_job_rank) and
+ * the sizes of the axes (mesh.h). */
 static bool spans(const ls_comm *comm, ls_mesh_axis axis) {
     const int *sizes = ls_values_here->sizes;
     int below = axis == LS_MESH_TENSOR ? 1 : sizes[LS_MESH_TENSOR];
@@ -185,6 +188,7 @@ static ls_status check_entry(const struct ls_labelled *entry, const ls_operation
     return status;
 }
 
+/* What an operation of the group leaves. */
 static void relabel(struct ls_labels *labels, const ls_comm *comm, ls_value after) {
     for (int a = 0; a < LS_MESH_AXES; a++)
         if (spans(comm, (ls_mesh_axis)a)) labels->on[a] = after;

@@ -102,6 +102,8 @@ static const char *input_name(const ls_frame *frame, const ls_layer *layer, int 
     return layer->inputs[i] == LS_NETWORK_INPUT ? "the network's input" : frame->network->layers[layer->inputs[i]].name;
 }
 
+/* A product of an input that is `in`: the first three rows of the table above. Fails (need) unless a cut weight's input is what the
+ * table says. */
 static ls_value product(const ls_frame *frame, const ls_layer *layer, ls_value in) {
     int axis = cut_axis(frame->network, layer, 0);
     if (axis == LS_UNCUT) return in;
@@ -147,7 +149,9 @@ void ls_value_rules_forward(const ls_frame *frame, size_t l, const struct ls_pas
 
 /* --- backward ---------------------------------------------------------------------------------------------------------- */
 
-/* Of the p-th parameter, from what comes in and what the gradient of the output is. */
+/* Of the gradient of the p-th parameter; the gradient of the output is `dy`. Of rows that a rank has alone, a weight that is not cut gets a
+ * term; a product's weight also where the input is split. A layer norm of own rows adds its sums up by itself: the gradient is what
+ * they have become. So is that of scatter's bias, from the gathered dx. */
 static ls_value parameter_value(const ls_frame *frame, const ls_layer *layer, size_t p, const struct ls_pass *pass,
                                 ls_value dy) {
     if (cut_axis(frame->network, layer, p) != LS_UNCUT) return LS_SPLIT;

@@ -227,6 +227,16 @@ link_program() {
 build_programs() {
     each_other_variant compile_student 2>"$out/compiler" || { show_messages; return 1; }
     for name in $(conf_lines "$folder" program); do link_program "$name" "$out/$name" "$out"/mine/cut/*.o || return 1; done
+    link_planted_beside "$out"/mine/cut/*.o
+}
+
+# link_planted_beside OBJECT...: planted programs whose bugs lie in files that students do not write, with these objects of files that they do.
+link_planted_beside() {
+    conf_lines "$folder" planted-beside >"$out/beside.list"
+    while read -r name program <&4; do
+        [ -f "$out/$name.o" ] || (make_planted_beside) || return 1
+        link_program "$program" "$out/$name" "$out/$name.o" "$@" || return 1
+    done 4<"$out/beside.list"
 }
 
 build_planted() {
@@ -242,6 +252,36 @@ build_planted() {
         compile "$out/planted" "$out/planted/objects" '' $(cut_files "$folder") && each_other_variant compile "$out/planted" "$out/planted/objects" '' || return 1
         link_program "$program" "$out/$name" "$out"/planted/objects/*.o || return 1
     done 3<"$out/planted.list"
+    conf_lines "$folder" planted-beside | cut -d' ' -f1 | sed "s|.*|$out/&.o|" | xargs -r rm -f
+    link_planted_beside
+}
+
+# Each such program has one object, NAME.o, of all files that any of them changes: which one it changes does not show in a handout.
+make_planted_beside() {
+    files=$(changed_by_planted "$folder")
+    # shellcheck disable=SC2086
+    [ "$COURSE_REFERENCE" ] || compile . "$out/unchanged" '' $files || return 1
+    for name in $(cut -d' ' -f1 "$out/beside.list"); do
+        if [ "$COURSE_REFERENCE" ]; then
+            cp "$COURSE_REFERENCE/$lab/$name.o" "$out/" || return 1
+        else
+            plant_beside "$name" || return 1
+        fi
+    done
+}
+
+plant_beside() { # NAME: to OUT/NAME.o
+    rm -rf "$out/planted"
+    for file in $files; do mkdir -p "$out/planted/$(dirname "$file")" && cp "$file" "$out/planted/$file" || return 1; done
+    plant "$folder" "$1" "$out/planted" || return 1
+    objects=''
+    for file in $files; do
+        made=$out/unchanged
+        cmp -s "$file" "$out/planted/$file" || { made=$out/planted/objects && compile "$out/planted" "$made" '' "$file" || return 1; }
+        objects="$objects $made/$(flat "$file").o"
+    done
+    # shellcheck disable=SC2086
+    ld -r -o "$out/$1.o" $objects
 }
 
 what=$1 lab=$2

@@ -182,7 +182,7 @@ check_handout() {
             [ $own -gt 0 ] || complain "$file: no line of what is out is its own, so nothing was checked"
         done
     done
-    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name .git | head -1)
+    found=$(find "$work/handout" -name "instructors*.md" -o -name bugs.txt -o -name correct.txt -o -name planted.txt -o -name .git | head -1)
     [ -z "$found" ] || complain "the handout has $found"
     check_twins
     head -n 5 "$work/handout/README.md" | grep -q 'handout of the course' || complain "the handout's README.md does not begin with the course"
@@ -252,6 +252,12 @@ check_entries() {
     for name in $(bugs_of "$folder" | cut -d' ' -f1) $(forms_of "$folder"); do
         count=$((count + 1))
         submission_with "$name"
+    done
+    for name in $(conf_lines "$folder" planted-beside | cut -d' ' -f1); do
+        count=$((count + 1))
+        rm -rf "$work/code"
+        for file in $(changed_by_planted "$folder"); do mkdir -p "$work/code/$(dirname "$file")" && cp "$file" "$work/code/$file"; done
+        plant "$folder" "$name" "$work/code" >"$work/planted" 2>&1 || complain "$name does not apply: $(head -1 "$work/planted")"
     done
 }
 

@@ -58,12 +58,16 @@ bugs_of() { sed -n 's/^bug \([^: ]*\): */\1 /p' "$1/bugs.txt"; } # FOLDER
 # Correct solutions of another form, by name.
 forms_of() { sed -n 's/^form //p' "$1/correct.txt"; } # FOLDER
 
+# Files that the planted programs of a lab change and its students do not: those that planted.txt lists, if there is one.
+changed_by_planted() { [ ! -f "$1/planted.txt" ] || sed -n 's/^files //p' "$1/planted.txt" | tr ' ' '\n'; }
+
 # Puts a bug, or a correct solution of another form, into the product's code of that lab in the folder CODE.
 plant() { # FOLDER NAME CODE
-    list=$1/bugs.txt
+    list=$1/bugs.txt planted_into=$(cut_files "$1")
     grep -qxF "form $2" "$1/correct.txt" && list=$1/correct.txt
+    [ -f "$1/planted.txt" ] && grep -q "^bug $2:" "$1/planted.txt" && list=$1/planted.txt planted_into=$(changed_by_planted "$1")
     # shellcheck disable=SC2046
-    awk -v name="$2" -f labs/course/plant.awk "$list" $(cut_files "$1" | sed "s|^|$3/|")
+    awk -v name="$2" -f labs/course/plant.awk "$list" $(echo "$planted_into" | sed "s|^|$3/|")
 }
 
 # The sums of all labs' cut files, and those files of this tree whose sums are not the recorded ones, on one line.

@@ -11,7 +11,7 @@ to=$1
 mkdir -p "$to" || exit 1
 to=$(realpath "$to")
 
-left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/(hostile|hosts)/|tests/labs/test_(course|targets))'
+left_out='^(labs/[0-9][0-9]-[^/]*/(bugs\.txt|correct\.txt|planted\.txt|picture\.gp|instructors(\.zh)?\.md)|labs/instructors(\.zh)?\.md|labs/course/((check|pictures|languages|originals|minutes)\.sh|originals$|plant\.awk|cheats/|handout\.(sh|md)|class(_check)?\.sh|Containerfile)|\.ci/|tests/(hostile|hosts)/|tests/labs/test_(course|targets))'
 git ls-files | grep -vE "$left_out" | while read -r file; do [ -f "$file" ] && echo "$file"; done | tar -cf - -T - | tar -xf - -C "$to" || exit 1
 
 sed -i -E '/instructors(\.zh)?\.md/d' "$to"/labs/README*.md || exit 1
@@ -27,6 +27,7 @@ for lab in $(all_labs); do
     labs/course/build.sh reference "$lab" "$BUILD/labs/$lab" && labs/course/build.sh planted "$lab" "$BUILD/labs/$lab" || exit 1
     mkdir -p "$to/reference/$lab"
     for name in $(conf_lines "$folder" planted | cut -d' ' -f1); do strip -o "$to/reference/$lab/$name" "$BUILD/labs/$lab/$name" || exit 1; done
+    for name in $(conf_lines "$folder" planted-beside | cut -d' ' -f1); do strip --strip-debug -o "$to/reference/$lab/$name.o" "$BUILD/labs/$lab/$name.o" || exit 1; done
     strip -o "$to/reference/$lab/reference" "$BUILD/labs/$lab/reference" && cp "$BUILD/labs/$lab/allowed" "$to/reference/$lab/" || exit 1
 done
 

@@ -76,7 +76,7 @@ for lab; do
     mkdir -p "$out"
     words session "$lab" "$(conf_words "$folder" title)" "$folder"
     [ "${PREDICT:-}" = skip ] || ask || exit 1
-    [ -n "$COURSE_REFERENCE" ] || [ -z "$(conf_lines "$folder" planted)" ] || words building-planted "$lab"
+    [ -n "$COURSE_REFERENCE" ] || [ -z "$(conf_lines "$folder" planted; conf_lines "$folder" planted-beside)" ] || words building-planted "$lab"
     labs/course/build.sh planted "$lab" "$out" || exit 1
     if is_unwritten; then
         words reference-runs

@@ -126,7 +126,7 @@ end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp_procs/launch/ddprun.c \
     $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c launch/bench_launch.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
-    $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
+    $(addprefix labs/replay/,replay/replay.c plan/plan.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
     labs/09-memory/who_holds/who_holds.c labs/25-missing/who_hangs/who_hangs.c labs/25-missing/visits/visits.c
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))

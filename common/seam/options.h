@@ -30,6 +30,7 @@ typedef struct ls_train_options {
     const struct ls_embedding *embedding; /* NULL: there is none */
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
+    bool meta_behind; /* meta devices: the host runs ahead of them, as of GPUs. No option: for whoever records steps */
     const char *model, *data;
     /* where `model` points once data has completed it (ls_train_open_first) */
     char completed_model[LS_TRAIN_MODEL_NBYTES];

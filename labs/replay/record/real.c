@@ -89,11 +89,12 @@ static void hold(struct recording *r, const ls_device *device, int number) {
     *r->held = (struct record_held){number, report};
 }
 
-/* Steps of the mode, with that many samples in this process and on each device; `place`: its first device's number. */
-static ls_status take(struct recording *r, ls_parallel *parallel, size_t samples, size_t of_device, int place) {
+/* Adds steps of the mode to `trace` (NULL: counts bytes only), with that many samples in this process and on each device; `place`: its first device's number. */
+static ls_status take(struct recording *r, ls_trace *trace, ls_parallel *parallel, size_t samples, size_t of_device,
+                      int place) {
     size_t tokens = ls_train_sample_tokens(parallel->model);
     r->plan->whole_rows = (double)(of_device * (tokens > 0 ? tokens : 1));
-    ls_status status = record_rank(r->trace, parallel, r->plan, samples, place);
+    ls_status status = record_rank(trace, parallel, r->plan, samples, place);
     for (int d = 0; d < parallel->local_device_count; d++) hold(r, parallel->devices[d], place + d);
     return status;
 }
@@ -105,12 +106,12 @@ static ls_status record_dp(struct recording *r) {
     settings.train.meta_behind = r->behind;
     ls_status status = dp_session_open(&session, &settings);
     size_t samples = ls_micro_batch_rows((size_t)settings.train.batch_size, settings.train.accumulate);
-    if (status == LS_OK) status = take(r, session.parallel, samples, (samples + devices - 1) / devices, 0);
+    if (status == LS_OK) status = take(r, r->trace, session.parallel, samples, (samples + devices - 1) / devices, 0);
     dp_session_close(&session);
     return status;
 }
 
-static ls_status record_ddp(struct recording *r, int rank) {
+static ls_status record_ddp(struct recording *r, ls_trace *trace, int rank) {
     ddp_settings settings = r->program->ddp;
     int devices = r->program->devices;
     ddp_setup setup = {.self = {.rank = rank, .world_size = devices, .local_world_size = devices}};
@@ -122,9 +123,20 @@ static ls_status record_ddp(struct recording *r, int rank) {
         size_t replicas = (size_t)ls_plan_replicas(r->plan);
         size_t samples = ls_micro_batch_rows(((size_t)settings.train.batch_size + replicas - 1) / replicas,
                                              settings.train.accumulate);
-        status = take(r, setup.parallel, samples, samples, rank);
+        status = take(r, trace, setup.parallel, samples, samples, rank);
     }
     ddp_setup_end(&setup, status);
+    return status;
+}
+
+/* The first rank of a stage, which does what all of them do. Shards differ by the bytes that slices of tensors round up to: so
+ * each replica's are counted. */
+static ls_status record_stage(struct recording *r, int stage) {
+    int ranks = r->plan->devices / r->plan->pipeline, first = stage * ranks;
+    ls_status status = record_ddp(r, r->trace, first);
+    for (int rank = r->plan->tensor; status == LS_OK && r->plan->shard_state > 0 && rank < ranks;
+         rank += r->plan->tensor)
+        status = record_ddp(r, NULL, first + rank);
     return status;
 }
 
@@ -138,14 +150,13 @@ static ls_status check_node(const ls_node *node, const struct ls_plan *plan) {
 ls_status record_real(ls_trace **recorded, struct record_held *held, struct ls_plan *plan,
                       const struct record_program *program, const ls_node *node) {
     struct recording r = {.program = program, .plan = plan, .behind = !ls_node_host(node)->runs_compute, .held = held};
-    int of_a_stage = plan->devices / plan->pipeline;
     *held = (struct record_held){0};
     plan->gil = ls_node_host(node)->lock_us > 0;
     ls_status status = check_node(node, plan);
     if (status == LS_OK) status = ls_trace_create(&r.trace);
     if (status == LS_OK && plan->mode == LS_PLAN_DP) status = record_dp(&r);
     for (int stage = 0; status == LS_OK && plan->mode == LS_PLAN_DDP && stage < plan->pipeline; stage++)
-        status = record_ddp(&r, stage * of_a_stage);
+        status = record_stage(&r, stage);
     if (status == LS_OK) status = ls_trace_seal(r.trace);
     if (status != LS_OK) {
         ls_trace_destroy(r.trace);

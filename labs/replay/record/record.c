@@ -250,8 +250,8 @@ static ls_status read_trace(ls_trace **out) {
 ls_status record_rank(ls_trace *trace, ls_parallel *parallel, const struct ls_plan *options, size_t samples, int rank) {
     int places;
     ls_status status = warm_up(parallel, options, samples, &places);
-    if (status == LS_OK) status = record_them(parallel, options, samples);
-    if (status == LS_OK) status = read_rank(trace, rank);
+    if (status == LS_OK && trace) status = record_them(parallel, options, samples);
+    if (status == LS_OK && trace) status = read_rank(trace, rank);
     parallel->places.count = places;
     ls_probe_drop();
     return status;

@@ -33,6 +33,7 @@ ls_status record_program_parse(struct record_program *program, ls_plan_mode mode
     ls_train_options *train = mode == LS_PLAN_DP ? &program->dp.train : &program->ddp.train;
     train->device_kind = LS_TRAIN_DEVICES_META;
     train->evaluate = false;
+    train->unread = true;
     program->dp.devices = devices;
     program->ddp.spawn = devices;
     return status;

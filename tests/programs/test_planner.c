@@ -10,7 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-#define TEXT "plan gpt:2,2,16,8 --data sums:0 --devices 2 --batch 16 --precision fp32"
+#define TEXT "plan gpt:1,2,16,8 --data sums:0 --devices 2 --batch 16 --precision fp32"
 #define IMAGES "plan mlp:20,32,32,32,5 --devices 2 --batch 32 --precision fp32"
 #define NODE_FILE "node.json"
 
@@ -89,7 +89,7 @@ static void expect_exact(const cJSON *result, const char *run, const char *name,
 
 TEST_IN(programs, what_is_planned_is_held_to_the_byte) {
     static const char images[] = "--spawn 2 --model mlp:20,32,32,32,5 --data random:0 --batch-size 32";
-    static const char text[] = "--spawn 2 --model gpt:2,2,16,8 --data sums:0 --batch-size 16";
+    static const char text[] = "--spawn 2 --model gpt:1,2,16,8 --data sums:0 --batch-size 16";
     cJSON *result = plan(IMAGES, 1e9);
     expect_exact(result, "--devices 2 --model mlp:20,32,32,32,5 --data random:0 --batch-size 32", "dp_train", "");
     expect_exact(result, images, "ddp_train", "--pipeline 2 --accumulate 8");
@@ -159,7 +159,7 @@ TEST_IN(programs, reasons_are_the_programs_own) {
     const char *reason = word(find_row(result, "ddp_train", options), "reason");
     assert_string_equal(word(find_row(result, "ddp_train", options), "verdict"), "cannot be combined");
     assert_int_equal(
-        program_run(&p, "ddp_train --spawn 2 --model gpt:2,2,16,8 --data sums:0 --batch-size 16 %s", options), 2);
+        program_run(&p, "ddp_train --spawn 2 --model gpt:1,2,16,8 --data sums:0 --batch-size 16 %s", options), 2);
     if (strlen(reason) == 0 || !strstr(p.err_text, reason))
         fail_msg("\"%s\" is not what ddp_train says: %s", reason, p.err_text);
     cJSON_Delete(result);

@@ -16,6 +16,7 @@
 #define THIS_MACHINE "build/results/this_machine.json"
 
 static void choose_node(planner_settings *s) {
+    s->node_is_default = !s->node;
     if (s->node) return;
     s->node = access(THIS_MACHINE, R_OK) == 0 ? THIS_MACHINE : "hgx-h200";
 }
@@ -32,6 +33,7 @@ static ls_status open_inputs(planner_results *results, planner_settings *s) {
     if (results->memory_bytes == 0)
         return ls_fail(LS_ERR_USAGE, "give --memory, as in 512M: the node %s does not say how much its devices have",
                        ls_node_name(results->node));
+    if (s->host_lock_us >= 0) ls_node_change_host(results->node)->lock_us = s->host_lock_us;
     snprintf(results->on, sizeof results->on, "replayed on %s", ls_node_name(results->node));
     return LS_OK;
 }

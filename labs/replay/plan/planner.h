@@ -28,6 +28,8 @@ typedef struct planner_settings {
     size_t memory_bytes; /* of a device; 0: not given, and then the node's */
     int64_t batch;       /* samples of a step over all devices; 0: the workload's, or ddp_train's default */
     const char *node, *data;
+    bool node_is_default;
+    double host_lock_us;      /* < 0: what the node says */
     int optimizer, precision; /* as ddp_train has them; below 0: its default; all precisions that are planned */
     int top;                  /* lines of a table */
     const char *folder, *json;

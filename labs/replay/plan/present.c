@@ -46,7 +46,11 @@ static void put_common(const planner_results *results) {
     if (s->workload) printf(" workload %s,", s->workload);
     printf(" --spawn %d (dp_train: --devices %d)", s->devices, s->devices);
     for (int i = 0; i < common.count; i++) printf(" %s", common.words[i]);
-    printf("; bytes are counted on meta devices\n");
+    printf("\nbytes are counted on meta devices; times are replayed on %s%s", ls_node_name(results->node),
+           s->node_is_default ? ", since no --node is given" : "");
+    double lock_us = ls_node_host(results->node)->lock_us;
+    if (lock_us > 0) printf(", with a host lock of %g us a launch (--host-lock 0: without)", lock_us);
+    putchar('\n');
 }
 
 static ls_status put_table(const planner_results *results, planner_verdict verdict, const bench_column *columns,

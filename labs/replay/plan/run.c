@@ -97,7 +97,7 @@ static ls_status run_workload(planner_row *row, const planner_results *results, 
     if (plan->pipeline > 1) {
         row->verdict = PLANNER_UNPLANNED;
         snprintf(row->reason, sizeof row->reason,
-                 "a workload's stages have no described messages; a network as --model is planned with stages");
+                 "stages of a described network are not recorded; those of a --model are");
         return LS_OK;
     }
     plan->gil = ls_node_host(results->node)->lock_us > 0;

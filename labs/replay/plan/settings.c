@@ -26,6 +26,9 @@ static ls_status parse(planner_settings *s, int argc, char **argv, ls_parsed *pa
         {.kind = LS_OPTION_STRING, .name = "node", .to.text = &s->node, .argument = "NAME",
          .help = "the machine of the replays: a file, or the name of one of labs/replay/nodes",
          .empty = "build/results/this_machine.json if `make calibrate` has written it, else hgx-h200"},
+        {.kind = LS_OPTION_DOUBLE, .name = "host-lock", .to.real = &s->host_lock_us, .argument = "US",
+         .limits = LS_BETWEEN(-1, 1e6),
+         .help = "time of a launch under its process's one lock, as in Python; 0: there is no lock; -1: the node's"},
         {.kind = LS_OPTION_INT64, .name = "batch", .to.big_number = &s->batch, .argument = "SAMPLES",
          .limits = LS_BETWEEN(1, 1 << 24), .help = "samples of a step over all devices", .empty = "the workload's, or 64"},
         {.kind = LS_OPTION_CHOICE, .name = "optimizer", .to.number = &s->optimizer, .choices = optimizers,
@@ -89,6 +92,8 @@ static ls_status take_operand(planner_settings *s, const char *name) {
 
 static ls_status check(planner_settings *s) {
     if (s->devices == 0) return ls_fail(LS_ERR_USAGE, "give --devices N, the number of devices");
+    if (s->host_lock_us < 0 && s->host_lock_us != -1)
+        return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
     if (s->workload && (s->data || s->optimizer >= 0))
         return ls_fail(LS_ERR_USAGE, "--%s is a model's; a workload has its own", s->data ? "data" : "optimizer");
     if (s->model && !s->data && !ls_gpt_is_named(s->model)) s->data = "random:0";
@@ -99,7 +104,7 @@ static ls_status check(planner_settings *s) {
 ls_status planner_parse(planner_settings *settings, int argc, char **argv, bool *help) {
     ls_parsed parsed;
     int in_front = argc > 1 && argv[1][0] != '-';
-    *settings = (planner_settings){.optimizer = -1, .precision = -1, .top = 10};
+    *settings = (planner_settings){.optimizer = -1, .precision = -1, .host_lock_us = -1, .top = 8};
     ls_status status = parse(settings, argc - in_front, argv + in_front, &parsed);
     *help = status == LS_OK && parsed.help;
     if (status != LS_OK || *help) return status;

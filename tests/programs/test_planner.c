@@ -172,6 +172,8 @@ TEST_IN(programs, what_is_not_planned_is_said) {
     const cJSON *row = find_row(result, "ddp_train", "--pipeline 2 --accumulate 8");
     assert_string_equal(word(row, "verdict"), "not planned");
     assert_true(isnan(number(row, "step_ms")) && isnan(number(row, "memory_bytes")));
+    row = find_row(result, "ddp_train", "--tensor 2 --checkpoint-activations sqrt"); /* ddp_train takes that */
+    assert_string_equal(word(row, "verdict"), "not planned");
     program_expect_text(&p, "not planned: ddp_train --pipeline 2 --accumulate 8");
     program_expect_text(&p, "not planned: --offload optimizer: ");
     cJSON_Delete(result);

@@ -60,7 +60,7 @@ ddp_train --shard-state 3
 ddp_train --checkpoint-activations sqrt
 ddp_train --accumulate 4
 ddp_train --tensor $1
-ddp_train --pipeline $1 --accumulate 8
+ddp_train --pipeline $1 --accumulate $((4 * $1))
 END
 }
 

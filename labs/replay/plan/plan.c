@@ -5,6 +5,7 @@
  *     build/plan resnet50 --devices 8 --node hgx-h200 --batch 256
  *
  * Exit status 0 also where nothing fits: that is an answer. */
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ static ls_status open_inputs(planner_results *results, planner_settings *s) {
 /* The plainest combination says what is wrong with all of them: with the model, its data, or the batch. */
 static ls_status check_first(const planner_results *results) {
     const planner_row *first = results->rows;
-    return first->verdict == PLANNER_REFUSED ? ls_fail(LS_ERR_USAGE, "%s", first->reason) : LS_OK;
+    return isnan(first->total_bytes) ? ls_fail(LS_ERR_USAGE, "%s", first->reason) : LS_OK;
 }
 
 static ls_status run_rows(planner_results *results) {

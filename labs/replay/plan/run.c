@@ -101,6 +101,8 @@ static ls_status run_workload(planner_row *row, const planner_results *results, 
         return LS_OK;
     }
     plan->gil = ls_node_host(results->node)->lock_us > 0;
+    row->verdict =
+        PLANNER_UNPLANNED; /* if that fails: the program takes the options, and the description does not do for them */
     ls_status status = record_memory(&memory, results->workload, results->node, plan);
     if (status != LS_OK) return status;
     bool first = memory.first.peak_total_bytes >= memory.last.peak_total_bytes;
@@ -141,7 +143,7 @@ ls_status planner_run(planner_row *row, const planner_results *results) {
     ls_status status = run(row, results);
     ls_log_redirect(NULL, NULL);
     if (status == LS_ERR_USAGE || status == LS_ERR_INVALID || status == LS_ERR_UNSUPPORTED) {
-        row->verdict = PLANNER_REFUSED;
+        if (row->verdict != PLANNER_UNPLANNED) row->verdict = PLANNER_REFUSED;
         row->step_ms = row->samples_per_s = row->total_bytes = row->over_bytes = NAN;
         return LS_OK;
     }

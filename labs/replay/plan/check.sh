@@ -6,7 +6,7 @@
 # and four devices need no four cores. The node is this machine as build/calibrate measures it, with a core for each device.
 #
 # A pair of combinations counts if their runs lie apart (the slowest of one is faster than the fastest of the other). It is ordered rightly
-# if the plan has the same one first. All figures go to BUILD/results/plan_check.txt.
+# if the plan has the same one first. With one round there is no spread, and all pairs count. The figures are in BUILD/results/plan_check.txt.
 set -eu
 build=$1
 rounds=${2:-3}

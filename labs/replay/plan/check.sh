@@ -6,7 +6,8 @@
 # and four devices need no four cores. The node is this machine as build/calibrate measures it, with a core for each device.
 #
 # A pair of combinations counts if their runs lie apart (the slowest of one is faster than the fastest of the other). It is ordered rightly
-# if the plan has the same one first. With one round there is no spread, and all pairs count. The figures are in BUILD/results/plan_check.txt.
+# if the plan has the same one first. With one round there is no spread, and all pairs count. The figures are in
+# BUILD/results/plan_check.txt. PLAN_CHECK_QUICK=1: the node is that of calibrate --quick.
 set -eu
 build=$1
 rounds=${2:-3}
@@ -64,7 +65,7 @@ ddp_train --pipeline $1 --accumulate $((4 * $1))
 END
 }
 
-# check MODEL N BATCH DATA FLAG: its lines in plan_check.txt. FLAG: of calibrate, or "".
+# check MODEL N BATCH DATA NODE: its runs, a line each in runs.csv.
 check() {
     model=$1 n=$2 batch=$3 data=$4 from=$5
     node "$from" "$n"
@@ -77,7 +78,9 @@ check() {
             planned=$(awk -F'"' -v p="$program" -v o="$options" '$6 == p && $8 == o && $10 == "fits" { split($11, f, ","); print f[2] }' "$work/plan.csv")
             [ -n "$planned" ] || continue
             # shellcheck disable=SC2086 # options are words
-            echo "$model,$n,$round,$program $options,$planned,$(measure "$model" "$n" "$batch" "$data" "$program" $options)"
+            ms=$(measure "$model" "$n" "$batch" "$data" "$program" $options)
+            [ -n "$ms" ] || { echo "plan-check: $program $options on $n devices has no step time" >&2; exit 1; }
+            echo "$model,$n,$round,$program${options:+ }$options,$planned,$ms"
         done <"$work/combinations"
     done >>"$work/runs.csv"
 }

@@ -126,7 +126,7 @@ end_of_line = $(if $(MAKE_TERMOUT),$(if $(BUILT),echo;))
 MAINS      := dp_threads/dp_train.c ddp_procs/ddp_train.c ddp_procs/flight.c ddp_procs/launch/ddprun.c \
     $(addprefix labs/bench/,dp_vs_ddp/bench_dp_vs_ddp.c memory/bench_memory.c gpt/bench_gpt.c comm/bench_comm.c backends/backends.c thread_vs_process/thread_vs_process.c launch/bench_launch.c \
     mkdigits/mkdigits.c gpu_check/gpu_check.c) \
-    $(addprefix labs/replay/,replay/replay.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
+    $(addprefix labs/replay/,replay/replay.c plan/plan.c fit_tn/fit_tn.c calibrate/calibrate.c tables/tables.c) \
     labs/course/grade/grade.c labs/course/report/course_report.c labs/01-ranks/hello/hello.c labs/02-samples/who_gets/who_gets.c \
     labs/09-memory/who_holds/who_holds.c labs/25-missing/who_hangs/who_hangs.c labs/25-missing/visits/visits.c
 MAINS      := $(filter-out $(if $(HAVE_report),,%/course_report.c),$(wildcard $(MAINS)))
@@ -181,7 +181,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plan-check plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
-UNBUNDLED  := backends grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_launch bench_memory calibrate fit_tn tables thread_vs_process
+UNBUNDLED  := backends grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_launch bench_memory calibrate fit_tn plan tables thread_vs_process
 BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
@@ -340,6 +340,11 @@ bundle-allowed: # nvcc takes minutes for a bundle that could not be checked
 calibrate: $(PROGRAMS) ## measure this machine and write it down as a node for build/replay
 	@mkdir -p $(RESULTS)
 	@exec $(STOPPABLE) $(BUILD)/calibrate --out=$(RESULTS)/this_machine.json
+
+# MODELS: of deep, wide and gpt.
+plan-check: $(PROGRAMS) ## build/plan's order beside the measured one, in virtual time [ROUNDS=3 MODELS='deep wide gpt']
+	$(call lasts,ten minutes or more)
+	@exec $(STOPPABLE) labs/replay/plan/check.sh $(BUILD) $(call quoted,$(or $(ROUNDS),3)) $(call quoted,$(or $(MODELS),deep wide gpt))
 
 TABLE_ARGS := $(if $(TABLES),--tables=$(call quoted,$(TABLES)))
 tables: $(PROGRAMS) ## published figures beside ours, measured or replayed [TABLES=1,3]

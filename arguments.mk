@@ -30,6 +30,7 @@ asked    = $(filter $(1),$(MAKECMDGOALS))
 $(call known,SAN,asan ubsan tsan fuzz)
 $(if $(call asked,bench-dp-vs-ddp accuracy recipes),$(call known,DEVICE,cpu cuda))
 $(if $(call asked,soak),$(call whole,SOAK_RUNS))
+$(if $(call asked,plan-check),$(call whole,ROUNDS)$(call known,MODELS,deep wide gpt))
 $(if $(call asked,fuzz),$(call whole,MINUTES))
 $(if $(call asked,test linked-tests soak asan ubsan tsan),$(foreach room,$(filter-out *,$(ROOMS)),$(if $(wildcard tests/$(room)/test_*.c),,\
     $(error ROOMS is '$(room)'; it takes: $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.c))))))))

@@ -213,7 +213,6 @@ static ls_status check_pipeline(const ddp_settings *s) {
                         : s->train.checkpoint_activations ? "--checkpoint-activations"
                         : s->train.cuda_graph             ? "--cuda-graph: stages run several micro-batches in turn"
                         : s->train.resident_batches > 0   ? "--resident-batches"
-                        : ddp_is_meta(s)                  ? "--device-kind meta, where one rank stands for all"
                                                           : NULL;
     if (other) return ls_fail(LS_ERR_USAGE, "--pipeline does not go with %s", other);
     const ddp_schedule schedule = ddp_schedule_of(s);

@@ -10,15 +10,6 @@
 
 static const char *const replications[] = {"flat", "nccl", NULL}; /* the order of dp_replication */
 
-/* Everything that a run builds and takes down. */
-struct session {
-    int count;
-    ls_device *devices[LS_MAX_DEVICES];
-    ls_model *model;
-    ls_dataset *train, *test;
-    ls_parallel *parallel;
-};
-
 struct dp_settings dp_settings_defaults(void) {
     return (struct dp_settings){.train = ls_train_defaults(), .output_device = -1};
 }
@@ -92,7 +83,7 @@ static ls_status find_output_device(const struct dp_settings *s, int *place) {
     return ls_fail(LS_ERR_USAGE, "output device %d is not among the devices", s->output_device);
 }
 
-static ls_status open_devices(struct session *session, const struct dp_settings *s) {
+static ls_status open_devices(struct dp_session *session, const struct dp_settings *s) {
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < s->choice.count; i++) {
         status = ls_devices_open(&session->devices[i], &s->choice, i, &s->train);
@@ -101,7 +92,7 @@ static ls_status open_devices(struct session *session, const struct dp_settings 
     return status;
 }
 
-static ls_status build(struct session *session, struct dp_settings *s) {
+static ls_status build(struct dp_session *session, struct dp_settings *s) {
     int output = 0;
     size_t max_batch = ls_micro_batch_rows((size_t)s->train.batch_size, s->train.accumulate);
     ls_status status = find_output_device(s, &output);
@@ -132,7 +123,7 @@ static ls_status build(struct session *session, struct dp_settings *s) {
     return dp_create(&session->parallel, session->model, &options);
 }
 
-static void take_down(struct session *session) {
+void dp_session_close(struct dp_session *session) {
     bool stuck = session->parallel && session->parallel->stuck;
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
     if (stuck) return; /* a thread still uses what follows; the process ends in a moment */
@@ -142,11 +133,15 @@ static void take_down(struct session *session) {
     for (int i = 0; i < session->count; i++) ls_device_close(session->devices[i]);
 }
 
-static ls_status train(struct session *session, struct dp_settings *s, ls_train_result *result) {
-    ls_status status = ls_virtual_time_begin(&s->train);
-    if (status == LS_OK) status = choose_devices(s);
+ls_status dp_session_open(struct dp_session *session, struct dp_settings *s) {
+    ls_status status = choose_devices(s);
     if (status == LS_OK) status = ls_train_options_check(&s->train, s->choice.count);
-    if (status == LS_OK) status = build(session, s);
+    return status == LS_OK ? build(session, s) : status;
+}
+
+static ls_status train(struct dp_session *session, struct dp_settings *s, ls_train_result *result) {
+    ls_status status = ls_virtual_time_begin(&s->train);
+    if (status == LS_OK) status = dp_session_open(session, s);
     if (status != LS_OK) return status;
     if (s->choice.gpu_missed) session->parallel->gpu_missed = s->choice.found;
     ls_train_warn_workers(&s->train, 1);
@@ -156,10 +151,10 @@ static ls_status train(struct session *session, struct dp_settings *s, ls_train_
 }
 
 ls_status dp_run(struct dp_settings *s, ls_train_result *result) {
-    struct session session = {0};
+    struct dp_session session = {0};
     /* waits for a device outlast those for NCCL's operations, which say what they wait for */
     ls_set_wait_timeout_s((s->replicate == DP_REPLICATE_NCCL ? 2 : 1) * s->train.timeout_s);
     ls_status status = train(&session, s, result);
-    take_down(&session);
+    dp_session_close(&session);
     return status;
 }

@@ -2,7 +2,7 @@
 
 PREFIX     ?= /usr/local
 DESTDIR    ?=
-INSTALLED  := $(addprefix $(BUILD)/,dp_train ddp_train ddprun flight replay fit_tn calibrate)
+INSTALLED  := $(addprefix $(BUILD)/,dp_train ddp_train ddprun flight replay plan fit_tn calibrate)
 VERSION    := $(shell sed -n 's/^.define LS_VERSION "\(.*\)"/\1/p' common/base/version.h)
 SHIPPED    := data/digits labs/replay/nodes labs/replay/workloads plots examples
 AT          = $(call quoted,$(DESTDIR)$(PREFIX))

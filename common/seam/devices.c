@@ -239,6 +239,7 @@ ls_status ls_devices_open(ls_device **out, const ls_device_choice *choice, int p
                                 .place = place,
                                 .memory_capacity_bytes = o->device_memory_bytes,
                                 .tf32 = o->tf32,
-                                .check_launches = o->debug_launches};
+                                .check_launches = o->debug_launches,
+                                .behind = o->meta_behind};
     return ls_device_open(out, &device);
 }

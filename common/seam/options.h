@@ -30,6 +30,9 @@ typedef struct ls_train_options {
     const struct ls_embedding *embedding; /* NULL: there is none */
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
+    /* No options: for whoever records steps on meta devices. The host runs ahead of them, as of GPUs; nobody reads samples, so
+     * that random ones are not drawn */
+    bool meta_behind, unread;
     const char *model, *data;
     /* where `model` points once data has completed it (ls_train_open_first) */
     char completed_model[LS_TRAIN_MODEL_NBYTES];
@@ -166,7 +169,7 @@ ls_status ls_train_show_model(ls_train_options *options);
 /* Behind the model: opens --data unless *train is what ls_train_open_first has opened (NULL: nothing), and checks that the
  * samples fit the model, naming both shapes, and that it has an output for each label. "random:SEED" has 60,000 training and
  * 10,000 test samples; "stream:" and a folder are a stream of its training samples. Fails for a text and a model of images.
- * With --no-evaluate a folder's test samples need not be there: *test is then NULL. On failure both are closed, and NULL. */
+ * With `unread` nothing is drawn, and both stay NULL. With --no-evaluate a folder's test samples need not be there: *test is then NULL. On failure both are closed, and NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

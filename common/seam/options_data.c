@@ -198,6 +198,7 @@ size_t ls_train_sample_tokens(const ls_model *model) {
 static ls_status open_random(const ls_train_options *o, const ls_model *model, ls_dataset **train, ls_dataset **test) {
     uint64_t seed;
     ls_status status = parse_seed(o, random_seed(o), &seed);
+    if (o->unread) return status;
     ls_sample_spec spec = ls_train_sample_spec(model);
     if (status == LS_OK) status = ls_dataset_random(train, seed, RANDOM_TRAIN_SAMPLES, &spec);
     if (status == LS_OK) status = ls_dataset_random(test, seed + 1, RANDOM_TEST_SAMPLES, &spec);

@@ -131,7 +131,7 @@ static bool is_program(const char *word) {
     static const char *const programs[] = {
         "dp_train",  "ddp_train",     "ddprun", "mkdigits",   "gpu_check",       "fit_tn",       "replay",    "hello",
         "who_gets",  "who_holds",     "grade",  "bench_comm", "bench_dp_vs_ddp", "bench_memory", "calibrate", "tables",
-        "bench_gpt", "course_report", "flight", "who_hangs",  "visits",          "bench_launch"};
+        "bench_gpt", "course_report", "flight", "who_hangs",  "visits",          "bench_launch", "plan"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         if (strcmp(word, programs[i]) == 0) return true;
     return false;

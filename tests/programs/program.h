@@ -35,7 +35,7 @@ const char *build_folder(void);
 /* Starts a program of the build folder. The words of the line are separated by blanks; words NAME=VALUE in front of the
  * program's name go into its environment (STREAMS=closed starts it without standard streams, STREAMS=full with a full
  * stdout; STDERR=PATH opens its stderr there); dp_train, ddp_train, ddprun, mkdigits, gpu_check, fit_tn, replay,
- * hello, who_gets, who_holds, grade, bench_comm, bench_dp_vs_ddp, bench_memory, bench_gpt, bench_launch, calibrate, tables, course_report, flight, who_hangs and visits stand for
+ * plan, hello, who_gets, who_holds, grade, bench_comm, bench_dp_vs_ddp, bench_memory, bench_gpt, bench_launch, calibrate, tables, course_report, flight, who_hangs and visits stand for
  * the built programs wherever they are. */
 void program_start(program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

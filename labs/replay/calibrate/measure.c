@@ -7,11 +7,14 @@
  *   beside: threads of other devices begin at the same moment as the caller, and repeat their job until it has done.
  *           The first millisecond counts for none: a thread that has just started, on a core that was idle, is slow
  *           for reasons that training does not have. Alone is measured in the same way, with nobody beside
+ *   clock : CPU time where the thread did all of it itself, since others' load is none of the machine's rates
  *   fails : the first job that fails ends it; threads beside are stopped and joined in any case */
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -26,11 +29,20 @@ enum { RUNS_MIN = 11, QUICK_RUNS = 5, CALLS_MAX = 1 << 16, TRIES = 3, BESIDE_MAX
 
 /* --- alone -------------------------------------------------------------------------------------------------------- */
 
+/* How often the calling thread has waited for anything. */
+static long count_waits(void) {
+    struct rusage usage = {0};
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : -1;
+}
+
+/* A thread that has never waited has done all of the work itself: its CPU time counts, which others' load does not lengthen. */
 static ls_status time_calls(const struct calibrate_worker *worker, struct calibrate_job job, int calls, double *us) {
     ls_status status = job.call(worker, job.argument);
-    double begin_us = ls_now_us();
+    long waits = count_waits();
+    double begin_us = ls_now_us(), begin_cpu_us = ls_thread_cpu_us();
     for (int i = 0; i < calls && status == LS_OK; i++) status = job.call(worker, job.argument);
-    *us = (ls_now_us() - begin_us) / calls;
+    double cpu_us = ls_thread_cpu_us() - begin_cpu_us, elapsed_us = ls_now_us() - begin_us;
+    *us = (waits >= 0 && count_waits() == waits ? cpu_us : elapsed_us) / calls;
     return status;
 }
 

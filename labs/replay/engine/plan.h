@@ -28,7 +28,11 @@ struct ls_plan {
     int micro_batches;
     int every;  /* activation checkpointing: blocks of a segment; LS_EVERY_SQRT; 0: none (ls_model_create_segments) */
     int tensor; /* DDP: neighbours that share each layer (workload_cut.h); 1: each rank has all of it */
-    bool sequence;       /* with tensor: rows of their own, where they would have all alike */
+    bool sequence; /* with tensor: rows of their own, where they would have all alike */
+    int pipeline;  /* DDP: stages of consecutive blocks, each on as many ranks (ddp_procs/stages.h); 1: none */
+    /* Recorded with a real network and all its samples, so that operations have flops and bytes of their own: the rows of a
+     * device's micro-batch. 0: with a described network, one sample at a time (labs/replay/record) */
+    double whole_rows;
     int shard_state;     /* DDP: ZeRO's stage (ddp_procs/sharded.h); 0: none */
     int prefetch_blocks; /* ZeRO-3: blocks that are gathered ahead, 0 to 2 */
     int steps;           /* the first of them is warm-up: nothing was there before it */
@@ -80,7 +84,7 @@ double ls_plan_aligned(double count);
 /* Whether a batch is a whole number of samples, which can be cut. */
 bool ls_plan_is_whole(double batch);
 
-/* Ranks that take samples of their own, each with those that share its layers. */
+/* Ranks that take samples of their own, each with those that share its layers or have other stages. */
 int ls_plan_replicas(const struct ls_plan *options);
 
 /* Samples of device d's share, which is that of its replica: torch.chunk's, as DP cuts and as DDP does with --shard contiguous (strided shards are

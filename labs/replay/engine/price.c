@@ -7,6 +7,8 @@
  *   grids : where ranks share layers, what meets within a pass is the tensor axis', with T ranks; the rest is the replicas'.
  *           Groups that meet at the same time are costed as if each had the links within a node for itself; the network
  *           between nodes they share (ls_node_view)
+ *   real  : operations of a real network (ls_plan's whole_rows) have their own flops and bytes, of all samples; a product's
+ *           weights follow from its rows. Messages between stages go over the links between two of their ranks
  *   cost  : a look at each task, and one walk over the workload for each number of samples */
 #include "labs/replay/engine/price.h"
 
@@ -15,6 +17,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "labs/replay/engine/workload_parts.h"
 
 /* A CPU device's host thread runs such a copy itself: waking the copy stream's thread takes longer (device_cpu.c). */
 static const uint64_t brief_copy_bytes = 256 << 10;
@@ -80,6 +83,24 @@ static void price_work(struct ls_price *p, struct ls_task *task, int device) {
     task->fixed_bytes = work->fixed_bytes;
 }
 
+/* An operation of a real network, or of its mode: one of a workload of its own, of whose one sample it has all flops and
+ * bytes. */
+static void price_real(struct ls_price *p, struct ls_task *task, int device) {
+    bool updates = is(task, "optimizer");
+    struct ls_work work = {.name = task->name,
+                           .phase = task->phase,
+                           .flops = (double)task->flops,
+                           .bytes = (double)task->bytes,
+                           .is_product = ls_workload_kernel_is_product(task->name),
+                           .us = -1};
+    if (ls_workload_kernel_is(task->name, "gemm"))
+        work.fixed_bytes = fmin(work.bytes, p->workload->element_bytes * work.flops / (2 * p->options->whole_rows));
+    task->us = ls_cost_work_us(p->node, &work, p->workload, p->workload->samples, p->options->precision,
+                               devices_at_work(p, task->phase)) *
+               p->slowness[device];
+    if (updates && p->update_bytes > 0) task->us += p->reclaim_us * work.bytes / p->update_bytes;
+}
+
 /* --- copies and collectives ---------------------------------------------------------------------------------------- */
 
 /* A copy that no link of the node carries in the trace: within a device (it reads and writes), or to one of another
@@ -96,6 +117,7 @@ static double unshared_copy_us(const struct ls_price *p, double bytes, int from,
 /* Samples, outputs, activations (what checkpointing keeps) and their gradients grow with the samples, each of which was
  * recorded as one. */
 static double samples_in_copy(const struct ls_price *p, const struct ls_task *task, int device) {
+    if (p->options->whole_rows > 0) return 1;
     bool all = p->options->mode == LS_PLAN_DP && is(task, "input");
     bool kept = task->from == task->to && (is(task, "forward") || is(task, "backward"));
     if (!is(task, "input") && !is(task, "scatter") && !is(task, "gather") && !kept) return 1;
@@ -114,8 +136,22 @@ bool ls_price_of_tensor_axis(const struct ls_price *p, const struct ls_task *tas
     return p->options->tensor > 1 && (is(task, "forward") || is(task, "loss") || is(task, "backward"));
 }
 
+bool ls_price_between_stages(const struct ls_price *p, const struct ls_task *task) {
+    return p->options->pipeline > 1 && is(task, "stages");
+}
+
+/* Of two neighbouring stages, whose ranks lie as far apart as a stage has ranks. */
+static double message_us(const struct ls_price *p, double bytes, int device) {
+    int stride = p->options->devices / p->options->pipeline, devices = ls_node_device_count(p->node);
+    int other = device + stride < p->options->devices ? device + stride : device - stride;
+    const struct ls_node_collectives *between = ls_node_collectives(p->node);
+    if (device / devices == other / devices) return unshared_copy_us(p, bytes, device, other);
+    return between->network_hop_us + bytes / (between->network_GBps * 1e3);
+}
+
 /* Activations grow with the samples, sums of a layer's gradients do not: these are known by their bytes. */
 static double samples_in_meeting(const struct ls_price *p, const struct ls_meeting *meeting, int device) {
+    if (p->options->whole_rows > 0) return 1;
     for (int i = 0; i < p->workload->work_count; i++) {
         const struct ls_work_meeting *known = &p->workload->work[i].meeting;
         if (known->fixed && ls_workload_whole(known->elements * sizeof(float)) == meeting->bytes) return 1;
@@ -134,6 +170,7 @@ static double collective_us(const struct ls_price *p, const struct ls_task *task
         {"reduce", LS_COLLECTIVE_REDUCE},
         {"reduce_scatter", LS_COLLECTIVE_REDUCE_SCATTER},
     };
+    if (ls_price_between_stages(p, task)) return message_us(p, (double)meeting->bytes, device);
     bool on_tensor_axis = ls_price_of_tensor_axis(p, task);
     int ranks = on_tensor_axis ? p->options->tensor : ls_plan_replicas(p->options);
     double bytes = (double)meeting->bytes * (on_tensor_axis ? samples_in_meeting(p, meeting, device) : 1);
@@ -155,6 +192,8 @@ void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const s
         task->us = collective_us(p, task, device, meeting);
     } else if (task->kind == LS_TASK_COPY) {
         price_copy(p, task, device);
+    } else if (p->options->whole_rows > 0) {
+        price_real(p, task, device);
     } else if (task->work == p->workload->work_count) {
         task->us = p->options->tensor_us * p->slowness[device];
     } else if (task->work != LS_NONE) {

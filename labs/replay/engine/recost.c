@@ -2,6 +2,7 @@
  *   idea  : lane by lane each recorded task is added anew, with its price, once for each rank; then the edges. `first`
  *           and `last` say what has become of a recorded task: the two differ where a collective became messages
  *   order : comm lanes come last and side by side, since a message needs both of its ends
+ *   stages: of a pipeline a rank of each stage was recorded, and the ranks of that stage get its tasks
  *   cost  : tasks and edges, of all ranks */
 #include "labs/replay/engine/recost.h"
 
@@ -12,7 +13,7 @@
 #include "common/base/log.h"
 #include "labs/replay/engine/price.h"
 
-enum { MAX_GROUPS = 8 };
+enum { MAX_GROUPS = 512 }; /* of a pipeline: some of each stage, and two of each pair of neighbours */
 
 struct recost {
     const ls_trace *recorded;
@@ -20,7 +21,7 @@ struct recost {
     const ls_workload *workload;
     const struct ls_plan *options;
     struct ls_price price;
-    int ranks, tasks;               /* that get the recorded tasks; recorded tasks */
+    int ranks, tasks;               /* that get the recorded tasks, of each stage so many; recorded tasks */
     int *first, *last;              /* [rank * tasks + recorded task]: the task or tasks in `out` */
     int *launcher;                  /* of each recorded task of a stream: the host's task that launched it; LS_NONE */
     int *next;                      /* of each recorded task: the next one of its lane; LS_NONE */
@@ -123,18 +124,22 @@ static int number_group(struct recost *r, const char *group) {
     return number;
 }
 
-/* Of a grid's ranks those meet that are on one axis: neighbours that share layers, or those in the same place among them. */
+/* Of a grid's ranks those meet that are on one axis: neighbours that share layers, those in the same place among them, or two
+ * stages of one replica. `rank` is counted within the stage. */
 static int join_meeting(struct recost *r, const struct ls_task *task, int rank) {
     struct ls_meeting meeting = *ls_trace_meeting(r->recorded, task->meeting);
     int tensor = r->options->tensor;
     bool on_tensor_axis = ls_price_of_tensor_axis(&r->price, task);
+    bool between_stages = ls_price_between_stages(&r->price, task);
     char group[48];
     int length = snprintf(group, sizeof group, "group %d", number_group(r, meeting.group));
-    if (tensor > 1)
+    if (between_stages)
+        snprintf(group + length, sizeof group - (size_t)length, " of rank %d", rank);
+    else if (tensor > 1)
         snprintf(group + length, sizeof group - (size_t)length, on_tensor_axis ? " of replica %d" : " of part %d",
                  on_tensor_axis ? rank / tensor : rank % tensor);
     meeting.group = group;
-    meeting.ranks = on_tensor_axis ? tensor : ls_plan_replicas(r->options);
+    if (!between_stages) meeting.ranks = on_tensor_axis ? tensor : ls_plan_replicas(r->options);
     meeting.tasks = 0;
     return ls_trace_join_meeting(r->out, &meeting);
 }
@@ -325,16 +330,27 @@ static ls_status prepare(struct recost *r) {
     return index_lanes(r);
 }
 
+/* Of a step of the first device that updates: its optimizer's kernels. */
+static double bytes_of_updates(const struct recost *r) {
+    double bytes = 0;
+    for (int task = 0; task < r->tasks; task++) {
+        const struct ls_task *t = ls_trace_task(r->recorded, task);
+        if (t->kind == LS_TASK_KERNEL && t->step == 0 && strcmp(t->phase, "optimizer") == 0) bytes += (double)t->bytes;
+    }
+    return bytes;
+}
+
 ls_status ls_recost(ls_trace **out, const ls_trace *recorded, const ls_workload *workload, const ls_node *node,
                     const struct ls_plan *options) {
     *out = NULL;
     struct recost r = {.recorded = recorded,
                        .workload = workload,
                        .options = options,
-                       .ranks = options->mode == LS_PLAN_DDP ? options->devices : 1,
+                       .ranks = options->mode == LS_PLAN_DDP ? options->devices / options->pipeline : 1,
                        .tasks = ls_trace_task_count(recorded)};
     ls_status status = ls_price_open(&r.price, workload, node, options);
     if (status != LS_OK) return status;
+    if (options->whole_rows > 0) r.price.update_bytes = bytes_of_updates(&r);
     status = prepare(&r);
     if (status == LS_OK) {
         add_tasks(&r);

@@ -79,6 +79,11 @@ void ls_workload_add_ready(struct ls_workload_parts *parts, int parameter) {
 
 bool ls_workload_kernel_is(const char *name, const char *kind) { return strncmp(name, kind, strlen(kind)) == 0; }
 
+bool ls_workload_kernel_is_product(const char *name) {
+    return ls_workload_kernel_is(name, "gemm") || ls_workload_kernel_is(name, "conv2d") ||
+           ls_workload_kernel_is(name, "attention");
+}
+
 ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out) {
     *out = NULL;
     if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");

@@ -245,11 +245,6 @@ static double fixed_bytes(const struct source *s, const struct ls_task *task) {
     return fmin((double)task->bytes, element_bytes(s->about) * (double)task->flops / (2 * rows));
 }
 
-static bool is_product(const char *name) {
-    return ls_workload_kernel_is(name, "gemm") || ls_workload_kernel_is(name, "conv2d") ||
-           ls_workload_kernel_is(name, "attention");
-}
-
 /* Medians over the whole steps; `values` has room for all of them. */
 static double median_us(const struct source *s, double *values, int kernel, bool host) {
     size_t count = 0;
@@ -273,7 +268,7 @@ static ls_status add_operations(struct source *s, struct ls_workload_parts *part
                                .flops = (double)task->flops,
                                .bytes = (double)task->bytes * (is_copy(task) ? 2 : 1), /* read and written */
                                .fixed_bytes = fixed_bytes(s, task),
-                               .is_product = is_product(task->name),
+                               .is_product = ls_workload_kernel_is_product(task->name),
                                .us = median_us(s, values, k, false),
                                .host_us = s->host >= 0 ? median_us(s, values, k, true) : -1};
         if (work.us < 0) work.host_us = -1; /* a meta device: what its host needed says nothing */

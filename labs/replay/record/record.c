@@ -182,21 +182,20 @@ static ls_status set_places(ls_parallel *p, const struct ls_plan *o, int *own) {
     return status;
 }
 
-static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, int *places) {
+static ls_status warm_up(ls_parallel *p, const struct ls_plan *o, size_t samples, int *places) {
     ls_status status = set_places(p, o, places);
     p->micro_batches = o->micro_batches;
     p->check_each_loss = !ls_device_runs_behind(p->devices[0]);
-    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++)
-        status = take_step(p, o, recorded_samples(o), 0);
+    for (int step = 0; status == LS_OK && step < WARM_UP_STEPS; step++) status = take_step(p, o, samples, 0);
     return status;
 }
 
-static ls_status record_them(ls_parallel *p, const struct ls_plan *o) {
+static ls_status record_them(ls_parallel *p, const struct ls_plan *o, size_t samples) {
     ls_status status = LS_OK;
     ls_probe_start(false);
     for (int step = 0; status == LS_OK && step < o->steps; step++) {
         ls_probe_step(step);
-        status = take_step(p, o, recorded_samples(o), (uint32_t)step);
+        status = take_step(p, o, samples, (uint32_t)step);
     }
     ls_probe_step(-1);
     ls_probe_stop();
@@ -226,21 +225,35 @@ static ls_status look(struct record_memory *memory, ls_parallel *p, const struct
 /* Those of the warm-up, and then what is asked for: steps to be recorded, or a look at the memory. */
 static ls_status take_steps(ls_parallel *p, const struct record_scene *s, struct record_memory *memory) {
     int places;
-    ls_status status = warm_up(p, s->options, &places);
-    if (status == LS_OK) status = memory ? look(memory, p, s) : record_them(p, s->options);
+    size_t samples = recorded_samples(s->options);
+    ls_status status = warm_up(p, s->options, samples, &places);
+    if (status == LS_OK) status = memory ? look(memory, p, s) : record_them(p, s->options, samples);
     p->places.count = places; /* all are freed */
     return status;
 }
 
-static ls_status read_trace(ls_trace **out) {
+/* Adds what was recorded as that rank's. */
+static ls_status read_rank(ls_trace *trace, int rank) {
     const struct ls_probe_thread *threads;
     size_t count;
-    *out = NULL;
     if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the records of a step");
     ls_status status = ls_probe_read(&threads, &count);
-    if (status == LS_OK) status = ls_trace_create(out);
-    if (status == LS_OK) status = ls_trace_resolve(*out, threads, count, 0, 0, false);
-    if (status == LS_OK) status = ls_trace_seal(*out);
+    return status == LS_OK ? ls_trace_resolve(trace, threads, count, rank, rank, false) : status;
+}
+
+static ls_status read_trace(ls_trace **out) {
+    ls_status status = ls_trace_create(out);
+    if (status == LS_OK) status = read_rank(*out, 0);
+    return status == LS_OK ? ls_trace_seal(*out) : status;
+}
+
+ls_status record_rank(ls_trace *trace, ls_parallel *parallel, const struct ls_plan *options, size_t samples, int rank) {
+    int places;
+    ls_status status = warm_up(parallel, options, samples, &places);
+    if (status == LS_OK && trace) status = record_them(parallel, options, samples);
+    if (status == LS_OK && trace) status = read_rank(trace, rank);
+    parallel->places.count = places;
+    ls_probe_drop();
     return status;
 }
 

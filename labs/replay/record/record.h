@@ -59,6 +59,11 @@ ls_status record_steps(ls_trace **out, const ls_workload *workload, const ls_nod
 ls_status record_unpriced(ls_trace **recorded, const ls_workload *workload, const ls_node *node,
                           const struct ls_plan *options);
 
+/* Takes steps of a mode that is there already, with micro-batches of so many samples in this process, and adds what is
+ * recorded to `trace`, which is not sealed, as the work of `rank`, whose devices begin at that number. NULL: the steps of the
+ * warm-up, for what they allocate. */
+ls_status record_rank(ls_trace *trace, ls_parallel *parallel, const struct ls_plan *options, size_t samples, int rank);
+
 /* Another mode's. options->mode says whose shape it has: LS_PLAN_DP of one process with all devices, LS_PLAN_DDP of a
  * rank of which all others are alike. */
 ls_status record_steps_of(ls_trace **out, record_create_fn create, const ls_workload *workload, const ls_node *node,

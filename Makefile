@@ -346,7 +346,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
 UNBUNDLED  := backends grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_launch bench_memory calibrate fit_tn tables thread_vs_process
-BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
+BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(if $(GPU_TESTS),$(TEST_BASE)) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
 	@labs/bench/gpu_bundle/bundle.sh $(BUILD) $(call quoted,$(CUDA_ARCH)) $(BUNDLED)

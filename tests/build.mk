@@ -102,7 +102,7 @@ $(BUILD)/obj/tests/comm/test_allreduce.o $(addprefix $(BUILD)/obj/tests/kernels/
 $(BUILD)/obj/tests/kernels/test_exponential.o: OPT := -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/tests/cuda/%.o $(BUILD)/obj/tests/kernels/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
-# What every test uses, linked once: a test then links in a third of the time, and under a sanitizer in a tenth.
+# What every test uses, linked once: a test then links in half the time.
 # gold, where it is there, links a test in a third of the time. Found out when the first test is linked.
 TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)

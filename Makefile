@@ -89,7 +89,9 @@ OPT      ?= -O2
 CPPFLAGS += -I. -Iinclude -D_POSIX_C_SOURCE=200809L
 # One set of objects for programs and for the shared library.
 PIC      := -fPIC -fno-semantic-interposition
-CFLAGS   += $(CSTD) $(OPT) $(PIC) -g -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
+# Lines and functions; DEBUG=-g has variables, too, and takes a fifth longer to build.
+DEBUG    ?= -g1
+CFLAGS   += $(CSTD) $(OPT) $(PIC) $(DEBUG) -ffile-prefix-map="$(CURDIR)"=. $(WARN) -ffp-contract=off -pthread -MMD -MP
 LDLIBS   += -ldnnl -lhwloc -lcjson -lz -lm -ldl -pthread
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -150,7 +152,8 @@ endif
 ISA_v2     := -march=x86-64-v2
 ISA_v3     := -march=x86-64-v3
 ISA_v4     := -march=x86-64-v4 -mprefer-vector-width=512
-variant_flags = -O3 $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1)
+# Under a sanitizer as all else: its checks keep loops from being vectorised, and -O3 takes four times as long to say so.
+variant_flags = $(if $(SAN),$(OPT),-O3) $(ISA_$(1)) -fno-math-errno -fno-trapping-math -DLS_ISA=$(1)
 VARIANT_SRC := $(wildcard kernels/cpu/variant/*.c)
 VARIANT_OBJ := $(foreach isa,$(VARIANTS),$(VARIANT_SRC:kernels/cpu/variant/%.c=$(BUILD)/obj/kernels/cpu/variant/$(isa)/%.o))
 
@@ -174,6 +177,19 @@ endif
 NVCC_HOST  ?= $(CXX)
 NVCCFLAGS  := -std=c++17 -O3 -lineinfo --threads 2 -fmad=false -Xptxas -v -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror -MMD -MP
 
+# $(call noted,FILE,TEXT): FILE has TEXT, and is newer than what depends on it as soon as TEXT is another.
+define noted
+$(1): anew
+	@mkdir -p $$(@D)
+	@printf '%s\n' $(call quoted,$(2)) | cmp -s - $$@ || printf '%s\n' $(call quoted,$(2)) >$$@
+endef
+anew: ;
+
+# What every object depends on beside its sources: a build folder takes other flags by being built anew. Sorted, since a make below make
+# may have words of the environment's twice; without the tree's place, which is in no object.
+FLAGS      := $(BUILD)/obj/flags
+$(eval $(call noted,$(FLAGS),$(sort $(subst "$(CURDIR)",,$(CC) $(CXX) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS) $(LDLIBS) $(foreach isa,$(VARIANTS),$(call variant_flags,$(isa)))))))
+
 # The tests, and what they are linked with.
 include tests/build.mk
 
@@ -181,7 +197,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plan-check plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test test-long linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plan-check plots accuracy recipes pytorch-check check-layers format format-check tidy warnings asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -213,7 +229,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test test-long test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -224,13 +240,17 @@ all: $(PROGRAMS) $(PLUGINS) $(MPI_PLUGIN) ## build every program, and the plug-i
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they
 # are linked, or at the end if they were there already. make's own output goes around it (8). Lower numbers are make's own, for its jobs.
 # What else is asked for (make all test) is made before: two makes that make one library disturb each other.
-test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each program under a deadline [ROOMS='comm data', TESTS='test_steps test_comm': only those; V=1: a line for each program]
+test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run the tests, each program under a deadline; test-long has the others [ROOMS='comm data', TESTS='test_steps test_comm': only those; V=1: a line for each program]
 	+@{ { $(MAKE) linked-tests COUNT_TO=9 9>&1 >&8 || echo build-failed; } | \
-	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1
+	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) LS_TEST_TIMES=$(BUILD)/tests/times tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1$(if $(LATER), && \
+	    echo 'make test-long has $(words $(LATER)) programs more')
+
+test-long: ## build and run the tests of tests/long, which take long by nature [ROOMS='parallel': only those of them]
+	+@$(MAKE) test TESTS=$(call quoted,$(filter $(basename $(notdir $(TEST_SRC))),$(LONG)))
 
 # What opens no plug-in does not wait for them.
-PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
-OTHER_SRC  := $(filter tests/cuda/%,$(TEST_SRC)) $(filter-out $(PLAIN_SRC) tests/cuda/%,$(TEST_SRC))
+PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TESTED_SRC))
+OTHER_SRC  := $(filter tests/cuda/%,$(TESTED_SRC)) $(filter-out $(PLAIN_SRC) tests/cuda/%,$(TESTED_SRC))
 # Objects and programs in turn, so that make does not leave all linking for the end: object 4, program 1, object 5, program 2, ...
 in_turn     = $(filter-out x,$(subst @, ,$(join $(patsubst %.c,$(BUILD)/obj/%.o@,$(1)),x x x $(call programs_of,$(1)))))
 
@@ -326,7 +346,7 @@ gpu-check: all $(GPU_TESTS) ## tests, figures and invariants of a real GPU, in s
 # What is in it keeps its place below BUILD. BUNDLED is empty where there is nothing to bundle, which bundle.sh says. The course's
 # programs stay here, and those that measure cores or work on files alone: no check of a GPU needs them.
 UNBUNDLED  := backends grade course_report hello who_gets who_holds who_hangs visits mkdigits bench_gpt bench_launch bench_memory calibrate fit_tn plan tables thread_vs_process
-BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(GPU_TESTS))
+BUNDLED    := $(if $(PLUGINS),$(filter-out $(UNBUNDLED:%=$(BUILD)/%),$(PROGRAMS)) $(PLUGINS) $(if $(GPU_TESTS),$(TEST_BASE)) $(GPU_TESTS))
 
 gpu-bundle: $(BUNDLED) ## a build to carry to a GPU machine that is offline: BUILD/gpu-bundle.tar.gz [CUDA_ARCH=90]
 	@labs/bench/gpu_bundle/bundle.sh $(BUILD) $(call quoted,$(CUDA_ARCH)) $(BUNDLED)
@@ -403,8 +423,18 @@ tidy: ## clang-tidy over every source file
 	@clang-tidy --quiet $(filter-out kernels/cpu/variant/% labs/bench/peers/%,$(filter %.c,$(C_FILES))) -- $(CPPFLAGS) $(CSTD) -isystem tests/cuda_on_cpu/include
 	@clang-tidy --quiet $(VARIANT_SRC) -- $(CPPFLAGS) $(CSTD) $(ISA_v3) -DLS_ISA=v3
 
-asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour)
-	@LS_TEST_DEADLINE_S=600 $(MAKE) SAN=$@ BUILD=$(BUILD)/$@ test
+# What a compiler warns of is its front end's, so no code is made: of programs, plug-ins and the CPU's CUDA.
+WARNED_C   := $(LIB_SRC) $(MAINS) $(REPORT_OBJ:$(BUILD)/obj/%.o=%.c) $(CUDA_C) $(NCCL_C)
+warn_of     = printf '%s\n' $(2) | xargs -P $(CORES) -n 12 $(1) $(filter-out -MMD -MP,$(3)) -fsyntax-only
+warnings: ## what a compiler that builds nothing here warns of: its front end over all sources but the tests' [CC=clang]
+	@$(call warn_of,$(CC),$(WARNED_C),$(CPPFLAGS) $(FAKE_FLAGS) $(CFLAGS))
+	@$(call warn_of,$(CXX),$(FAKE_SRC),-include tests/cuda_on_cpu/standard.h -I. $(FAKE_FLAGS) $(CXXFLAGS))
+	@$(call warn_of,$(CXX),$(CUDA_CU),-I. $(FAKE_FLAGS) $(CXXFLAGS) -x c++)
+	@$(foreach isa,$(VARIANTS),$(call warn_of,$(CC),$(VARIANT_SRC),$(CPPFLAGS) $(CFLAGS) $(call variant_flags,$(isa))) && )echo 'warnings: none from $(CC) in $(words $(WARNED_C) $(FAKE_SRC) $(CUDA_CU) $(VARIANT_SRC)) files'
+
+# FAST=1: of each sanitizer the tests of which it says most (tests/build.mk), built in half the time.
+asan tsan ubsan: ## the tests under one sanitizer (asan: addresses, leaks and undefined behaviour) [FAST=1: where it says most; ROOMS= TESTS=]
+	@LS_TEST_DEADLINE_S=600 $(MAKE) SAN=$@ BUILD=$(BUILD)/$@ $(if $(FAST),OPT='-O1 -Wno-format-truncation' TEST_OPT=-O0 TEST_SRC=$(call quoted,$(FAST_$@)),ROOMS=$(call quoted,$(ROOMS))) test
 
 # --- fuzzing: clang's libFuzzer feeds the readers of files and of traffic -------------------------------------------------
 
@@ -423,24 +453,22 @@ clean: ## remove everything that was built
 
 # --- how it is built -------------------------------------------------------------------------------------------------
 
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/obj/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define variant_rule
-$(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c
+$(BUILD)/obj/kernels/cpu/variant/$(1)/%.o: kernels/cpu/variant/%.c $(FLAGS)
 	@mkdir -p $$(@D)
 	$$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call variant_flags,$(1)) -c $$< -o $$@
 endef
 $(foreach isa,$(VARIANTS),$(eval $(call variant_rule,$(isa))))
 
-# What the library is made of; newer than it is if that has changed, as when a file has gone.
+# What the library is made of, since a file may have gone.
 MEMBERS    := $(BUILD)/obj/members
-$(MEMBERS): anew
-	@mkdir -p $(@D)
-	@echo '$(LIB_OBJ)' | cmp -s - $@ || echo '$(LIB_OBJ)' >$@
+$(eval $(call noted,$(MEMBERS),$(LIB_OBJ)))
 
 $(LIB): $(LIB_OBJ) $(MEMBERS)
 	@rm -f $@
@@ -472,17 +500,14 @@ $(BUILD)/lib/liblockstep.a: $(OWN_OBJ) $(MEMBERS)
 include library/install.mk
 
 # nvcc and cudart's headers are not ours: their warnings are not errors of this tree (-isystem).
-$(BUILD)/obj/gpu/%.o: %.c
+$(BUILD)/obj/gpu/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -isystem $(call quoted,$(CUDA_HOME)/include) -c $< -o $@
 
-# Which chips the kernels were compiled for; newer than they are if that is not what is asked for now.
+# nvcc's flags, and the chips that the kernels are compiled for.
 CHIPS      := $(BUILD)/obj/gpu/chips
-$(CHIPS): anew
-	@mkdir -p $(@D)
-	@echo '$(GENCODE)' | cmp -s - $@ || echo '$(GENCODE)' >$@
-anew: ;
+$(eval $(call noted,$(CHIPS),$(NVCC) $(NVCC_HOST) $(NVCCFLAGS) $(GENCODE)))
 
 $(BUILD)/obj/gpu/%.cu.o: %.cu $(CHIPS)
 	@mkdir -p $(@D)
@@ -502,7 +527,7 @@ $(BUILD)/lib/ls_nccl.so: $(NCCL_C:%.c=$(BUILD)/obj/gpu/%.o) $(BUILD)/lib/ls_cuda
 
 # Open MPI's and PMIx's headers are not ours either.
 system_headers = $(patsubst -I%,-isystem %,$(filter -I%,$(1)))
-$(BUILD)/obj/mpi/%.o: %.c
+$(BUILD)/obj/mpi/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC $(call system_headers,$(shell mpicc --showme:compile) $(shell pkg-config --cflags pmix)) -c $< -o $@

@@ -32,7 +32,7 @@ $(if $(call asked,bench-dp-vs-ddp accuracy recipes),$(call known,DEVICE,cpu cuda
 $(if $(call asked,soak),$(call whole,SOAK_RUNS))
 $(if $(call asked,plan-check),$(call whole,ROUNDS)$(call known,MODELS,deep wide gpt))
 $(if $(call asked,fuzz),$(call whole,MINUTES))
-$(if $(call asked,test linked-tests soak asan ubsan tsan),$(foreach room,$(filter-out *,$(ROOMS)),$(if $(wildcard tests/$(room)/test_*.c),,\
+$(if $(call asked,test test-long linked-tests soak asan ubsan tsan),$(foreach room,$(filter-out *,$(ROOMS)),$(if $(wildcard tests/$(room)/test_*.c),,\
     $(error ROOMS is '$(room)'; it takes: $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.c))))))))
 LABS    := $(foreach conf,$(wildcard labs/[0-9][0-9]-*/lab.conf),$(firstword $(subst -, ,$(patsubst labs/%/lab.conf,%,$(conf)))))
 $(if $(call asked,lab labs grade report lab-figures lab-pictures class class-check course-check),$(call known,LAB,$(LABS)))

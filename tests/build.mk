@@ -14,8 +14,20 @@ TEST_SRC   := $(filter-out $(if $(HAVE_report),,%/test_course_report.c %/test_co
 # Those that take long are built and begin first, so that none of them is left alone at the end.
 LONG_SRC   := $(foreach test,$(file <tests/long_first),$(filter %/$(test).c,$(TEST_SRC)))
 TEST_SRC   := $(LONG_SRC) $(filter-out $(LONG_SRC),$(TEST_SRC))
-override TESTS := $(call programs_of,$(TEST_SRC))
-TEST_BASE  := $(BUILD)/obj/tests/base.o
+# What runs: `make test` leaves those of tests/long to `make test-long`, unless it is told what to run.
+LONG       := $(filter test_%,$(file <tests/long))
+LATER      := $(if $(filter filefile,$(origin ROOMS)$(origin TEST_SRC)),$(if $(filter override,$(origin TESTS)),,$(filter $(LONG:%=\%/%.c),$(TEST_SRC))))
+TESTED_SRC := $(filter-out $(if $(call asked,test linked-tests),$(LATER)),$(TEST_SRC))
+override TESTS := $(call programs_of,$(TESTED_SRC))
+# `make asan FAST=1`, `make tsan FAST=1`: rooms without what takes long, and for threads what has several that share memory.
+SLOW_asan  := $(LONG) $(filter test_%,$(file <tests/slow_under_asan))
+FAST_asan  := $(filter-out $(SLOW_asan:%=\%/%.c),$(wildcard $(foreach room,base checkpoint comm cuda data ddp_procs device dp_threads fuzz kernels \
+    launch nn optim programs replay report seam trace train,tests/$(room)/test_*.c)))
+FAST_tsan  := $(wildcard tests/data/test_*.c tests/device/test_*.c tests/dp_threads/test_*.c tests/parallel/test_shuffle.c \
+    $(foreach test,comm comm_calls comm_failures comm_faults crowd,tests/comm/test_$(test).c))
+TEST_BASE  := $(BUILD)/tests/libls_tests.so
+# Debug information is left to the test's own file, unless a sanitizer shows lines or TEST_STRIP is empty.
+TEST_STRIP ?= $(if $(SAN),,-Wl,-S)
 TEST_OPT   ?= $(OPT:-O2=-O0) # of tests/*/test_*.c, which take longer to compile than to run
 
 # tests/fuzz/targets is a level deeper than what every test is linked with: only test_corpora and `make fuzz` need it.
@@ -35,25 +47,25 @@ FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
 FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
 
-$(BUILD)/obj/fake/%.o: %.c
+$(BUILD)/obj/fake/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CC) $(CPPFLAGS) $(FAKE_FLAGS) $(CFLAGS) -c $< -o $@
 
-$(BUILD)/obj/fake/%.cu.o: %.cu
+$(BUILD)/obj/fake/%.cu.o: %.cu $(FLAGS)
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CXX) -I. $(FAKE_FLAGS) $(CXXFLAGS) $(FAKE_FMA) -x c++ -c $< -o $@
 
 # The compiler finds standard.h.gch when it is told to include standard.h, of which there is a copy beside it.
 FAKE_STD   := $(BUILD)/obj/fake/standard.h
-$(FAKE_STD).gch: tests/cuda_on_cpu/standard.h
+$(FAKE_STD).gch: tests/cuda_on_cpu/standard.h $(FLAGS)
 	@mkdir -p $(@D)
 	@cp $< $(FAKE_STD)
 	$(say)
 	$(Q)$(CXX) $(FAKE_FLAGS) $(CXXFLAGS) -MF /dev/null -x c++-header $< -o $@
 
-$(BUILD)/obj/fake/%.cpp.o: %.cpp | $(FAKE_STD).gch
+$(BUILD)/obj/fake/%.cpp.o: %.cpp $(FLAGS) | $(FAKE_STD).gch
 	@mkdir -p $(@D)
 	$(say)
 	$(Q)$(CXX) -include $(FAKE_STD) -I. $(FAKE_FLAGS) $(CXXFLAGS) -c $< -o $@
@@ -80,27 +92,31 @@ $(BUILD)/tests/test_mpi $(BUILD)/tests/test_calibrate: | $(filter %/ls_mpi.so %/
 # --- tests ---------------------------------------------------------------------------------------------------------------
 
 $(TEST_SRC:%.c=$(BUILD)/obj/%.o): OPT := $(TEST_OPT)
+# Its own, so that another TEST_OPT or TEST_STRIP leaves the rest as it is.
+TEST_FLAGS := $(BUILD)/obj/tests/flags
+$(eval $(call noted,$(TEST_FLAGS),$(TEST_OPT) $(TEST_STRIP)))
+$(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(TEST_BASE): $(TEST_FLAGS)
 # These fill and compare buffers for seconds.
 $(BUILD)/obj/tests/comm/test_allreduce.o $(addprefix $(BUILD)/obj/tests/kernels/test_,conv2d.o batchnorm.o): OPT := $(OPT:-O0=-O1)
 # As kernels/cpu/variant is built: vectorised, and walks through floats for seconds.
 $(BUILD)/obj/tests/kernels/test_exponential.o: OPT := -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/tests/cuda/%.o $(BUILD)/obj/tests/kernels/%.o: CPPFLAGS += -Itests/cuda_on_cpu/include
 
-# What every test is linked with, put together once: each program then links in half the time. Debug information is
-# left to the test's own file, unless a sanitizer shows lines or TEST_STRIP is empty.
-TEST_STRIP ?= $(if $(SAN),,-Wl,-S)
+# What every test uses, linked once: a test then links in half the time.
 # gold, where it is there, links a test in a third of the time. Found out when the first test is linked.
 TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $(@D)
 	$(say)
-	$(Q)$(CC) -r -nostdlib $(TEST_STRIP) $(filter-out $(LIB),$^) $(LINKED) -o $@
+	$(Q)$(CC) -shared $(LDFLAGS) $(TEST_LD) $(TEST_STRIP) -Wl,-soname,$(@F) -Wl,-Bsymbolic-functions $(filter-out $(LIB) $(TEST_FLAGS),$^) $(LINKED) $(LDLIBS) -lcmocka -o $@
 
+# test_node copies itself to elsewhere, and so has all in itself.
+base_of     = $(if $(filter %/test_node.c,$(1)),$(TEST_LIB:%.c=$(BUILD)/obj/%.o),$(TEST_BASE))
 define test_rule
-$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(TEST_BASE) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
+$(BUILD)/tests/$(basename $(notdir $(1))): $(BUILD)/obj/$(1:.c=.o) $(call base_of,$(1)) $(if $(filter tests/cuda/%,$(1)),$(FAKE_LIB))
 	@mkdir -p $$(@D)
 	$$(say)
-	$(Q)$(CC) $(LDFLAGS) $$(TEST_LD) -Wl,--as-needed $$^ $(LIB) $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN/cuda_on_cpu' -o $$@
+	$(Q)$(CC) $(LDFLAGS) $$(TEST_LD) -Wl,--as-needed $$^ $(LIB) $$(LDLIBS) -lcmocka -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/cuda_on_cpu' -o $$@
 	$$(name_it)
 endef
 $(foreach test,$(TEST_SRC),$(eval $(call test_rule,$(test))))

@@ -88,7 +88,7 @@ fi
 git clone -q . "$scratch/tree.0" && cd "$scratch/tree.0" || exit 1
 tests=$(printf 'tests/%s/test_*.c ' ${ROOMS:-'*'})
 build "$(nproc)" all $fakes $(basename -s .c $tests | sed 's|^|build/tests/|') || { tail "$scratch/build.0"; exit 1; }
-make test HAVE_nvcc= V=1 >"$scratch/unchanged" 2>&1 || { tail "$scratch/unchanged"; echo 'Tests fail without a mutant'; exit 1; }
+make test HAVE_nvcc= V=1 "ROOMS=${ROOMS:-*}" >"$scratch/unchanged" 2>&1 || { tail "$scratch/unchanged"; echo 'Tests fail without a mutant'; exit 1; }
 awk '$3 == "passed" { print $(NF - 2), $1 }' "$scratch/unchanged" | sort -n >"$scratch/programs"
 echo "$(wc -l <"$scratch/programs") programs pass without a mutant$([ -e "$scratch/sites" ] && echo ", of which $(wc -l <"$scratch/sites") could be drawn"); $scratch/K.patch is number K"
 for slot in $(seq "${MUTANTS_JOBS:-$(nproc)}"); do

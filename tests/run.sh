@@ -6,7 +6,8 @@
 # no failure.
 # usage: tests/run.sh COUNT <NAMES      (NAMES: COUNT programs, one a line; the line built-a-file for each file that was built, which are
 #        counted; the line build-failed if there will be no more programs)
-#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program
+#        LS_TEST_DEADLINE_S: seconds per program, 240; LS_TEST_JOBS: programs at a time, one more than cores; V=1: a line for each program;
+#        LS_TEST_TIMES: a file for what each took, a line a program: seconds of CPU, seconds, its name
 set -u
 export LC_ALL=C
 # Devices' threads have one in any case; in tests that call kernels themselves, oneDNN's others would mostly spin.
@@ -116,6 +117,7 @@ echo 'Slowest:'
 sort -k5 -rn "$folder/counts" | head -n 5 | awk '{ sub(/.*\//, "", $4); printf "  %-28s %6s s\n", $4, $5 }'
 sort -k7 -rn "$folder/counts" | awk '{ sub(/.*\//, "", $4); sum += $7; if (NR <= 5) most = most (NR > 1 ? ", " : "") $4 " " $7 }
     END { printf "Most CPU seconds: %s; all: %d\n", most, sum }'
+[ -z "${LS_TEST_TIMES:-}" ] || sort -k7 -rn "$folder/counts" | awk '{ sub(/.*\//, "", $4); print $7, $5, $4 }' >"$LS_TEST_TIMES"
 [ -s "$folder/skips" ] && { echo 'Skipped:'; sed 's/^/  /' "$folder/skips"; }
 unexpected=$(grep -vxFf tests/allowed_skips "$folder/skips")
 awk -v programs="$all" '{ passed += $1; failed += $2; skipped += $3; unwritten += $6 }

@@ -42,7 +42,7 @@ handout: $(PROGRAMS) ## the tree that a student gets [OUT=folder]
 handout-check: $(PROGRAMS) ## build a handout and run its tests, which pass or are not written yet (six minutes)
 	@rm -rf $(BUILD)/handout-check
 	@$(end_of_line)$(COURSE_ENV) labs/course/handout.sh $(BUILD)/handout-check
-	@$(MAKE) -C $(BUILD)/handout-check BUILD=build test
+	@$(MAKE) -C $(BUILD)/handout-check BUILD=build ROOMS='*' test
 
 course-check: $(PROGRAMS) ## the labs, their graders and their planted bugs [LAB=03 RUNS=20 BUGS='no_*' FORMS= PARTS='handout stubs']
 	@$(end_of_line)$(COURSE_ENV) RUNS=$(call quoted,$(RUNS)) BUGS=$(call quoted,$(BUGS)) FORMS=$(call quoted,$(FORMS)) PARTS=$(call quoted,$(PARTS)) labs/course/check.sh $(call each_quoted,$(LAB))

@@ -31,7 +31,7 @@ done
 
 # --- libraries ------------------------------------------------------------------------------------------------------------
 mkdir -p "$made/lib"
-of_the_machine='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnccl|ls_cuda)\.so'
+of_the_machine='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libnccl|ls_cuda|libls_tests)\.so'
 find "$made/build" -type f -exec ldd {} + >"$made/needs" 2>&1 || fail "ldd cannot read what was built: $(tail -n 1 "$made/needs")"
 awk '$2 == "=>" { print $1, $3 }' "$made/needs" | sort -u | grep -vE "$of_the_machine" >"$made/libraries"
 while read -r name path; do

@@ -22,7 +22,7 @@ struct choices {
 /* clang-format off */
 static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, char **argv, bool *help) {
     const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "The points, one of the two"},
+        {.kind = LS_OPTION_HEADING, .help = "The points: give one of the two"},
         {.kind = LS_OPTION_STRING, .name = "points", .to.text = &s->points, .argument = "N:MS,...",
          .help = "step times, as in 1:100,2:52,4:28,8:15"},
         {.kind = LS_OPTION_STRING, .name = "csv", .to.text = &s->csv, .argument = "FILE",
@@ -56,7 +56,7 @@ static ls_status parse(fit_tn_settings *s, struct choices *choices, int argc, ch
 
 static ls_status check(const fit_tn_settings *s) {
     if (!s->points == !s->csv) return ls_fail(LS_ERR_USAGE, "give either --points or --csv; see --help");
-    if (s->points && s->model) return ls_fail(LS_ERR_USAGE, "--model chooses rows of a --csv; leave it out");
+    if (s->points && s->model) return ls_fail(LS_ERR_USAGE, "--model chooses rows of a --csv; leave --model out");
     size_t nbytes = s->plot ? strlen(s->plot) : 0;
     if (s->plot && (nbytes <= 4 || strcmp(s->plot + nbytes - 4, ".png") != 0))
         return ls_fail(LS_ERR_USAGE, "--plot: '%s' does not end with .png", s->plot);

@@ -298,7 +298,7 @@ ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count) {
         read_threads[number].records = log->first->records;
         read_threads[number].count = log->first->count;
     }
-    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read what %zu threads have recorded", there);
+    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the records of %zu threads", there);
     *threads = read_threads;
     *count = there;
     return LS_OK;

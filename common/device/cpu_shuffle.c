@@ -113,7 +113,8 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
         }
         if (scheduler.apart > 0) until_us = ls_wait_until_us(); /* those have deadlines of their own */
         if (ls_now_us() > until_us) {
-            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
+            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: a stream waits for an event that is never recorded",
+                           what);
         }
         struct timespec slice; /* the monotonic clock, so that a change of the date does not prolong it */
         clock_gettime(CLOCK_MONOTONIC, &slice);

@@ -43,7 +43,7 @@ static ls_status choose_policies(const ls_device *device, const struct ls_stream
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; it takes threads, inline or shuffle:SEED", mode);
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; expected threads, inline or shuffle:SEED", mode);
 }
 
 static void close_streams(ls_device *device) {
@@ -64,7 +64,7 @@ static ls_status cpu_open(ls_device *device) {
     device->spin_us = ls_spin_us_for(device->options.devices_on_node);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         ls_stream *stream = calloc(1, sizeof(struct ls_cpu_stream));
-        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
         if (stream) {
             stream->device = device;
             stream->kind = (ls_stream_kind)s;

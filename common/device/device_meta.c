@@ -67,7 +67,7 @@ static ls_status meta_open(ls_device *device) {
         ls_stream *stream = device->streams[s] = calloc(1, sizeof *stream);
         if (!stream) {
             meta_close(device);
-            return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+            return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
         }
         stream->device = device;
         stream->kind = (ls_stream_kind)s;

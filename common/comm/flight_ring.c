@@ -199,7 +199,7 @@ static ls_status break_different(ls_comm *comm, int rank, const ls_flight_operat
                                  const ls_flight_operation *mine) {
     char mine_text[LS_TEXT_CAPACITY], their_text[LS_TEXT_CAPACITY];
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                         "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
+                         "the ranks are out of step: rank %d runs %s, but rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
                          ls_job_rank(comm, rank), text_of(comm, their_text, theirs), ls_job_rank(comm, comm->rank),
                          text_of(comm, mine_text, mine));
@@ -289,8 +289,8 @@ static ls_status compare_order(ls_comm *comm, const ls_announcement *what, const
         if (mine.root >= 0) mine.root = ls_job_rank(comm, mine.root);
         if (theirs.root >= 0) theirs.root = group.first + theirs.root * group.stride;
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d begins %s in %s, rank %d begins %s in %s; all must "
-                             "enqueue the operations of all groups in the same order",
+                             "the ranks are out of step: rank %d begins %s in %s, but rank %d begins %s in %s; all "
+                             "must enqueue the operations of all groups in the same order",
                              ls_job_rank(comm, r), ls_flight_operation_text(their_text, &theirs), group.name,
                              ls_job_rank(comm, comm->rank), ls_flight_operation_text(mine_text, &mine), comm->name);
     }
@@ -334,7 +334,7 @@ ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
         status = find_lost(comm, what, lost);
         if (status == LS_OK) status = compare_order(comm, what, missing);
         if (status == LS_OK && now_us - begin_us > comm->timeout_s * 1e6)
-            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
+            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not arrive within %g s",
                                    ls_comm_ranks_text(text, missing, comm), comm->timeout_s);
         if (status != LS_OK) return status;
     }

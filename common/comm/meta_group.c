@@ -22,7 +22,7 @@ static size_t message_nbytes(const ls_operation *operation) {
 static ls_status reduce_the_same(const ls_operation *operation) {
     const void *inputs[LS_COMM_MAX_RANKS];
     void *output = operation->receive, *said = malloc(message_nbytes(operation) + 1);
-    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "no memory for what all ranks say");
+    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the contributions of all ranks");
     memcpy(said, output, message_nbytes(operation));
     for (int r = 0; r < operation->comm->world_size; r++) inputs[r] = said;
     ls_reduce_inputs(&output, 1, inputs, operation->comm->world_size, operation->what.count,

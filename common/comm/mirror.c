@@ -120,7 +120,7 @@ static void tell(struct ls_mirror *m, bool beat) {
         ls_mirror_host *host = &m->hosts[h];
         if (host->fd >= 0) ls_bytes_add(&host->out, m->batch.at, m->batch.used);
         if (host->fd >= 0 && (host->out.failed || m->batch.failed))
-            give_up(m, host, "gets no more records: this rank is out of memory");
+            give_up(m, host, "cannot get more records: this rank is out of memory");
         send_to(host);
     }
     m->batch.used = 0;

@@ -45,7 +45,7 @@ ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const 
         both_ways == (in->kind == LS_OPERATION_SEND_RECV))
         return LS_OK;
     char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
-    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, but rank %d runs %s",
                          ls_job_rank(comm, in->root), ls_announcement_text(comm, out_text, out, true),
                          ls_job_rank(comm, out->root), ls_announcement_text(comm, in_text, in, true));
 }

@@ -118,7 +118,7 @@ static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_
     ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
     if (status != LS_OK) return status;
     ls_region *region = *out = calloc(1, sizeof *region);
-    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
+    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a shared region's record");
     *region = (ls_region){.stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
     status = charge(comm, region, device);
@@ -129,7 +129,7 @@ static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out) {
     *out = NULL;
     if (comm->path && device && device != comm->device)
-        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory is that of device %d, not of device %d",
+        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory belongs to device %d, not to device %d",
                        ls_device_index(comm->device), ls_device_index(device));
     ls_status status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
     if (status != LS_OK) return status;

@@ -121,7 +121,7 @@ static const struct ls_path staged_path = {.mirrors = true, .enqueue = enqueue, 
 
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device) {
     comm->path_state = calloc(1, sizeof(struct staged));
-    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a group's staging");
+    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a group's staging");
     comm->device = device;
     comm->path = &staged_path;
     return LS_OK;

@@ -396,7 +396,7 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     expect_refusal_with("\"root\":1", "\"root\":3", "bad.jsonl:");
     expect_refusal_with("\"group\":1,\"number\":1", "\"group\":2,\"number\":1", "bad.jsonl:");
     expect_refusal_with("\"number\":2", "\"number\":0", "bad.jsonl:");
-    expect_refusal_with("\"line\":\"operation\"", "\"line\":\"operations\"", "\"operations\" is no line");
+    expect_refusal_with("\"line\":\"operation\"", "\"line\":\"operations\"", "cannot have a line \"operations\"");
     expect_refusal("{\"tasks\":[]}\n", "line");
     expect_refusal("not JSON\n", "bad.jsonl:1");
     expect_refusal("", "empty");

@@ -202,7 +202,7 @@ void ls_nccl_close(ls_comm *comm) {
     ls_nccl_enter(g);
     bool failed = atomic_load(&comm->failure) != LS_OK || ls_comm_is_broken(comm);
     if (!failed && stays_busy(g)) {
-        (void)ls_comm_abort(comm, "it left with operations on their way");
+        (void)ls_comm_abort(comm, "the rank left with operations in flight");
         failed = true;
     }
     if (failed) ls_nccl_abort(g);

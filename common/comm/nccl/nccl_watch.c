@@ -160,21 +160,21 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
     if (what->kind == LS_OPERATION_ATTACH_NCCL)
         return ls_comm_break(
             comm, LS_ERR_TIMEOUT, NULL,
-            "NCCL did not come up within %g s, though all %d ranks began: is there a firewall (NCCL_SOCKET_IFNAME "
-            "chooses the network), or a container with a small /dev/shm (docker --shm-size)? NCCL_DEBUG=INFO "
-            "says more",
+            "NCCL did not initialize within %g s, though all %d ranks began: check the firewall (NCCL_SOCKET_IFNAME "
+            "chooses the network) and a container's /dev/shm (docker --shm-size); see NCCL_DEBUG=INFO",
             comm->timeout_s, comm->world_size);
     if (anybody)
-        return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
+        return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not arrive within %g s",
                              ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
     if (g->pending_count == 0)
         return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL,
                              "%s, or another operation of the same graph, did not end within %g s: a rank is late, or "
                              "has launched another graph",
                              ls_announcement_text(comm, text, what, true), comm->timeout_s);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT, what,
-                         "all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
-                         comm->timeout_s);
+    return ls_comm_break(
+        comm, LS_ERR_TIMEOUT, what,
+        "all ranks have enqueued the operation, but no result arrived within %g s (NCCL_DEBUG=INFO says more)",
+        comm->timeout_s);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */

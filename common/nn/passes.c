@@ -96,9 +96,10 @@ static const void *cast_out(ls_frame *frame, const ls_parameters *parameters, ls
 const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, const void *x,
                              size_t batch, ls_forward_kind kind) {
     if (batch > frame->max_batch) {
-        ls_device_fail(frame->device, ls_fail(LS_ERR_INVALID,
-                                              "a batch of %zu samples on device %d, whose model has room for up to %zu",
-                                              batch, ls_device_index(frame->device), frame->max_batch));
+        ls_device_fail(frame->device,
+                       ls_fail(LS_ERR_INVALID,
+                               "a batch of %zu samples on device %d does not fit the model; expected at most %zu",
+                               batch, ls_device_index(frame->device), frame->max_batch));
         return NULL;
     }
     frame->x = x;

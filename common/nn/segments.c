@@ -88,7 +88,7 @@ static ls_status make_frames(ls_segments *s, const ls_network *network, ls_dtype
     if (every < 0) every = (int)lround(sqrt(blocks));
     if (every < 1 || every > blocks) every = blocks;
     s->list = calloc((size_t)((blocks + every - 1) / every), sizeof *s->list);
-    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     for (int first = 0; status == LS_OK && first < blocks; first += every) {
         struct ls_blocks range = {first, first + every < blocks ? first + every : blocks};
         struct segment *segment = &s->list[s->count];
@@ -104,7 +104,7 @@ ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_netw
                              int every, size_t max_batch) {
     *out = NULL;
     ls_segments *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     s->device = device;
     ls_status status = make_frames(s, network, precision, every, max_batch);
     if (status == LS_OK) status = place(s, max_batch, every == LS_FORWARD_ONLY);

@@ -113,7 +113,7 @@ TEST_IN(scratch, bad_numbers_are_refused) {
     assert_int_equal(ls_schedule_check(&s), LS_OK);
     s.kind = LS_SCHEDULE_COSINE;
     s.total_steps = 100;
-    expect_refused(s, "--lr-min 1 ", "is above the learning rate, 0.5");
+    expect_refused(s, "--lr-min 1 ", "exceeds the learning rate, 0.5");
 }
 
 TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
@@ -123,9 +123,9 @@ TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
     s.total_steps = 100;
     assert_int_equal(ls_schedule_check(&s), LS_OK); /* the last step has the full rate */
     s.total_steps = 99;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.kind = LS_SCHEDULE_COSINE;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.total_steps = 100;
     expect_refused(s, "--warmup-steps 100", "cosine none of the run's 100 steps");
     s.total_steps = 101;

@@ -26,7 +26,7 @@ ls_status LS_CPU(class_sums)(const struct ls_class_sums_arguments *a) {
         const float *logits = a->logits + r * a->part.room;
         int64_t label = a->labels[r];
         if (label < 0 || (uint64_t)label >= a->part.whole) {
-            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld, outside of the %zu classes", r, (long long)label,
+            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld; expected a label below %zu", r, (long long)label,
                            a->part.whole);
         }
         float shift = a->maxima[r], sum = 0, e[LS_EXP_BLOCK];

@@ -8,8 +8,8 @@
 
 static ls_status check_token(size_t row, int32_t token, size_t vocabulary) {
     if (token >= 0 && (size_t)token < vocabulary) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "row %zu has token %d, outside of the vocabulary of %zu", row, (int)token,
-                   vocabulary);
+    return ls_fail(LS_ERR_INVALID, "row %zu has token %d, which is out of range; the vocabulary has %zu tokens", row,
+                   (int)token, vocabulary);
 }
 
 /* What a part has of a row of the token table; NULL: the token is another part's. */

@@ -128,7 +128,7 @@ TEST_IN(scratch, a_gpu_that_was_to_be_expected_is_missed) {
     setenv("LS_PLUGINS", scratch_folder(), 1);
     assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
     assert_true(choice.gpu_missed);
-    assert_non_null(strstr(choice.found, "/ls_cuda.so; it is built where nvcc is found"));
+    assert_non_null(strstr(choice.found, "/ls_cuda.so; make builds the file where nvcc is found"));
     assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes says it */
     assert_false(choice.gpu_missed);
     options.device_kind = LS_TRAIN_DEVICES_CPU;

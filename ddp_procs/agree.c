@@ -24,7 +24,7 @@ typedef struct verdict {
 } verdict;
 
 _Static_assert(sizeof(verdict) <= DDP_STORE_VALUE_MAX && DDP_FACTS_CAPACITY <= DDP_STORE_VALUE_MAX,
-               "the store does not take what ranks tell each other");
+               "the store has no room for the ranks' messages");
 
 /* One comparison of the ranks of a job. */
 typedef struct meeting {
@@ -117,8 +117,8 @@ static void write_lines(verdict *v, const comparison *c) {
         uint64_t bits = bits_of(d->ranks);
         const char *verb = (bits & (bits - 1)) == 0 ? "has" : "have";
         used += (size_t)snprintf(v->text + used, sizeof v->text - used,
-                                 "%016" PRIx64 " %s: %s %s %s, rank 0 has %s; it must be the same on all ranks\n", bits,
-                                 d->name, ls_ranks_text(ranks, d->ranks, c->world_size), verb, d->there, d->here);
+                                 "%016" PRIx64 " %s: %s %s %s, but rank 0 has %s; expected the same on all ranks\n",
+                                 bits, d->name, ls_ranks_text(ranks, d->ranks, c->world_size), verb, d->there, d->here);
     }
     if (c->more == 0) return;
     snprintf(v->text + used, sizeof v->text - used, "%016" PRIx64 " %d more differences between rank 0 and %s\n",
@@ -150,7 +150,7 @@ static void write_missing(const meeting *m, char *text, size_t capacity) {
     ls_log_restore(before);
     missing[0] = missing[0] || !any;
     snprintf(text, capacity,
-             "%s of %d did not come within %g s to compare the ranks' %s: was every rank started, with the same "
+             "%s of %d did not arrive within %g s to compare the ranks' %s: was every rank started, with the same "
              "MASTER_ADDR and MASTER_PORT?",
              ls_ranks_text(ranks, missing, m->job->world_size), m->job->world_size, m->job->timeout_s, m->about);
 }
@@ -163,7 +163,7 @@ static ls_status collect(const meeting *m, comparison *c, ddp_facts *theirs, ver
         char key[KEY_CAPACITY], said[SAID_CAPACITY];
         ls_status status = get(m, rank_key(key, m, r), theirs->bytes, sizeof theirs->bytes, &theirs->nbytes, said);
         if (status == LS_OK && theirs->nbytes == 0) {
-            snprintf(v->text, sizeof v->text, "rank %d of %d failed before the first step; it has said why", r,
+            snprintf(v->text, sizeof v->text, "rank %d of %d failed before the first step; see its error", r,
                      m->job->world_size);
             return LS_ERR_PEER;
         }
@@ -216,7 +216,7 @@ static ls_status hear(const meeting *m, verdict *v) {
         return ls_fail(status, "%s", late);
     }
     if (status != LS_OK) return ls_fail(status, "%s", said);
-    if (nbytes < head) return ls_fail(LS_ERR_INVALID, "what rank 0 says of the ranks' %s is damaged", m->about);
+    if (nbytes < head) return ls_fail(LS_ERR_INVALID, "the verdict of rank 0 on the ranks' %s is damaged", m->about);
     v->text[nbytes - head] = '\0';
     return LS_OK;
 }
@@ -275,7 +275,8 @@ static ls_status compare_late(const meeting *m, const ddp_facts *mine, verdict *
     char key[KEY_CAPACITY];
     comparison *c = calloc(1, sizeof *c);
     ddp_facts *first = calloc(1, sizeof *first);
-    ls_status status = c && first ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", m->about);
+    ls_status status =
+        c && first ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' %s", m->about);
     if (status == LS_OK)
         status = ddp_store_get(m->job->store, rank_key(key, m, 0), first->bytes, sizeof first->bytes, &first->nbytes);
     if (status == LS_OK) {
@@ -297,7 +298,7 @@ ls_status ddp_agree(const ddp_agreement *a, const char *about, const ddp_facts *
                        mine->full ? "too many" : "none");
     if (a->world_size == 1) return LS_OK;
     verdict *v = calloc(1, sizeof *v);
-    if (!v) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' %s", about);
+    if (!v) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' %s", about);
     ls_status status = a->late ? compare_late(&m, mine, v) : meet(&m, mine, v);
     free(v);
     return status;
@@ -311,7 +312,7 @@ void ddp_agree_give_up(const ddp_agreement *a, const char *about) {
     if (a->rank == 0) {
         verdict *v = calloc(1, sizeof *v);
         if (v) {
-            *v = (verdict){FAILED, "rank 0 failed before the first step; it has said why"};
+            *v = (verdict){FAILED, "rank 0 failed before the first step; see its error"};
             (void)publish(&m, v);
         }
         free(v);

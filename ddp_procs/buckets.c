@@ -52,7 +52,8 @@ ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, cons
     b.sizes = calloc(room, sizeof *b.sizes);
     size_t *scratch = calloc(room, sizeof *scratch);
     ls_status status = LS_OK;
-    if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (!b.parameters || !b.sizes || !scratch)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of buckets");
     if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);
     if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
     free(scratch);

@@ -24,9 +24,9 @@ static ls_status prepare(ddp_settings *s) {
 /* With meta devices this process is rank 0 of a job of which no other rank exists. */
 static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     if (self->launched || s->debug_ranks) {
-        return ls_fail(LS_ERR_USAGE, "with --device-kind meta one process is all there is: %s",
-                       s->debug_ranks ? "--debug-ranks has nothing to compare"
-                                      : "give --spawn N for the number of ranks in place of a launcher");
+        return ls_fail(LS_ERR_USAGE, "--device-kind meta runs one process only: %s",
+                       s->debug_ranks ? "leave --debug-ranks out"
+                                      : "give the number of ranks with --spawn N, not by a launcher");
     }
     if (s->spawn > 0) self->world_size = self->local_world_size = s->spawn;
     ls_note("rank 0 of %d is recorded, in this process; the others are taken to do the same", self->world_size);
@@ -76,7 +76,7 @@ static ls_status check_local_rank(const ddp_rank *self, const char *argument) {
     char *end = NULL;
     long value = argument ? strtol(argument, &end, 10) : self->local_rank;
     if (value == self->local_rank && (!end || (end > argument && *end == '\0'))) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--local-rank %s: this process is local rank %d%s", argument, self->local_rank,
+    return ls_fail(LS_ERR_USAGE, "--local-rank is %s, but this process is local rank %d%s", argument, self->local_rank,
                    self->launched ? " (LOCAL_RANK)" : ", since no launcher has set LOCAL_RANK");
 }
 

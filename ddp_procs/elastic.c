@@ -187,8 +187,8 @@ static ls_status receive_state(ddp_elastic *e, int root) {
     ls_kept came = {.fd = memfd_create("lockstep", MFD_CLOEXEC), .position = {.step = there.step}};
     ls_status status = LS_OK;
     if (came.fd < 0 || ftruncate(came.fd, (off_t)((there.nbytes + 7) / 8 * 8)) != 0)
-        status =
-            ls_fail(LS_ERR_NO_MEMORY, "no memory for the state of rank %d: %s", e->met.rank[root], strerror(errno));
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the state of rank %d: %s", e->met.rank[root],
+                         strerror(errno));
     if (status == LS_OK) status = travel(e, came.fd, there.nbytes, root);
     if (status == LS_OK && ftruncate(came.fd, (off_t)there.nbytes) != 0)
         status = ls_fail(LS_ERR_SYSTEM, "cannot keep the state of rank %d: %s", e->met.rank[root], strerror(errno));
@@ -201,8 +201,7 @@ static ls_status receive_state(ddp_elastic *e, int root) {
     e->kept.position = came.position;
     status = weigh_state(e);
     if (status != LS_OK || e->kept_hash == there.hash) return status;
-    return ls_fail(LS_ERR_INVALID, "the state of rank %d has come with other bytes than it has there",
-                   e->met.rank[root]);
+    return ls_fail(LS_ERR_INVALID, "the state received from rank %d differs from the state there", e->met.rank[root]);
 }
 
 /* Nobody has taken a step, or nobody who has is left. */
@@ -210,8 +209,8 @@ static ls_status begin_anew(const ddp_elastic *e) {
     for (int i = 0; i < e->met.count; i++)
         if (said_at(&e->met, i).formed > 0 || e->met.number == 1 || said_at(&e->met, i).resumes) return LS_OK;
     return ls_fail(LS_ERR_PEER,
-                   "every rank that had the training's state has died: start the job again, with --resume if "
-                   "there is a checkpoint (--resume-if-present would go on from it here)");
+                   "every rank that had the training's state has died: start the job again, with --resume if there is "
+                   "a checkpoint (here --resume-if-present would continue from the checkpoint)");
 }
 
 static ls_status share_state(ddp_elastic *e) {
@@ -244,7 +243,7 @@ static ls_status open_model(ddp_elastic *e) {
 static ls_status form(ddp_elastic *e) {
     ddp_setup *setup = e->setup;
     int self = find(&e->met, e->slot, (int32_t)getpid());
-    if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those that have met");
+    if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those in the meeting");
     setup->meeting = e->met.number;
     setup->self.rank = self;
     setup->self.world_size = e->met.count;
@@ -315,7 +314,7 @@ static ls_status assemble(ddp_elastic *e) {
         if (status == LS_OK && e->end == 0) status = find_end(e, &e->end);
         if (status == LS_OK && is_done(&e->met)) e->end = DONE;
         if (status != LS_OK || e->end == DONE) return status;
-        if (e->end == OVER) return ls_fail(LS_ERR_PEER, "another rank has given up, for all of them");
+        if (e->end == OVER) return ls_fail(LS_ERR_PEER, "another rank has ended the job for all ranks");
         if (somebody_says(&e->met, DONE)) continue; /* it comes again, with its state */
         if (!is_same(&e->tried, &e->met)) e->idle = 0;
         e->tried = e->met;
@@ -351,9 +350,8 @@ static ls_status may_step(void *context) {
 
 ls_status ddp_elastic_check(const ddp_rank *self) {
     if (self->launched && !self->hosts_store && getenv(DDP_ELASTIC_VARIABLE)) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "--elastic needs a launcher that outlives its ranks, and knows of it: use --spawn N --elastic "
-                   "MIN:MAX, or give it to ddprun; with torchrun, mpirun or srun it does not work");
+    return ls_fail(LS_ERR_USAGE, "--elastic needs a launcher that outlives its ranks: use --spawn N --elastic MIN:MAX, "
+                                 "or ddprun; torchrun, mpirun and srun do not work");
 }
 
 ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {

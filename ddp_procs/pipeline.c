@@ -139,8 +139,8 @@ ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
     struct ls_device_batch *newest = p->batch;
     ls_status status = LS_OK;
     if (p->micro_batches != s->micro_batches)
-        return ls_fail(LS_ERR_INVALID, "a pipeline of %d micro-batches runs a step of %d", s->micro_batches,
-                       p->micro_batches);
+        return ls_fail(LS_ERR_INVALID, "a pipeline planned for %d micro-batches cannot run a step of %d",
+                       s->micro_batches, p->micro_batches);
     if (newest->index == 0) {
         s->at = 0;
         s->rows = newest->count;

@@ -21,7 +21,7 @@ ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t cou
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     double *all = calloc(count * (size_t)p->world_size, sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a sum over ranks");
     ls_status status = ddp_gather_from_ranks(p, values, count, all);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         values[i] = 0;

@@ -20,9 +20,8 @@ static void note_waste(ddp_reducer *r, bool all_used) {
     if (r->wasted_steps < STEPS_UNTIL_WASTE) return;
     r->wasted_steps = -1;
     if (ls_comm_rank(r->comm) != 0) return;
-    ls_warn(
-        "in the first %d steps all parameters were used on all ranks: without --find-unused the steps take less time",
-        STEPS_UNTIL_WASTE);
+    ls_warn("all parameters were used on all ranks in the first %d steps: leave --find-unused out to shorten the steps",
+            STEPS_UNTIL_WASTE);
 }
 
 ls_status ddp_reducer_share_used(ddp_reducer *r) {

@@ -177,7 +177,7 @@ ls_status ddp_simulate(ddp_simulated *out, const struct ddp_instruction *lists, 
     if (!messages || !out->begins) {
         free(messages);
         ddp_simulated_free(out);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to simulate %zu stages and %zu micro-batches", stages,
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to simulate %zu stages and %zu micro-batches", stages,
                        instructions / 2);
     }
     for (size_t i = 0; i < 2 * stages * instructions; i++)

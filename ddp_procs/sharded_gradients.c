@@ -110,7 +110,7 @@ static ls_status plan_turns(void *context, const ddp_reducer *reducer, struct bu
     free(r.pending);
     free(r.buffer_of);
     free(r.buffers);
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to plan the buckets' turns");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the buckets' turns");
 }
 
 /* --- a step -------------------------------------------------------------------------------------------------------- */

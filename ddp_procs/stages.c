@@ -166,7 +166,8 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
     s->floats = (s->floats + unit - 1) / unit * unit;
     s->parts = calloc(all->count + 1, sizeof *s->parts);
     s->is_copy = calloc(all->count + 1, sizeof *s->is_copy);
-    if (!s->parts || !s->is_copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's list of parameters");
+    if (!s->parts || !s->is_copy)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage's list of parameters");
     status = alloc_values(s, all);
     if (status == LS_OK) status = alloc_gradients(s, all, data);
     if (status == LS_OK) place_parameters(s, all_ranks ? ls_comm_rank(data) : 0);
@@ -176,7 +177,7 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
 ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_comm *all_ranks, ls_model *model) {
     *out = NULL;
     ddp_stage *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage");
     *s = (ddp_stage){.model = model, .beside = beside, .number = ls_comm_rank(beside)};
     ls_status status = build(s, data, all_ranks);
     if (status != LS_OK) {

@@ -105,11 +105,12 @@ static ls_status plan(struct topk *t, double fraction, size_t *entries, size_t *
     size_t parameters = ls_model_parameter_count(model);
     t->counts = calloc(parameters + 1, sizeof *t->counts);
     t->error_at = calloc(parameters + 1, sizeof *t->error_at);
-    if (!t->counts || !t->error_at) return ls_fail(LS_ERR_NO_MEMORY, "no memory to plan what gradients send");
+    if (!t->counts || !t->error_at)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the gradients' messages");
     for (size_t p = 0; p < parameters; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         if (tensor->count > INT32_MAX)
-            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements: top-k sends indices below 2^31", tensor->name,
+            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements, but top-k sends indices below 2^31", tensor->name,
                            tensor->count);
         t->counts[p] = ddp_topk_count(tensor->count, fraction);
         t->error_at[p] = *floats;

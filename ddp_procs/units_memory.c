@@ -18,7 +18,7 @@ static ls_status alloc_lists(ddp_units *u) {
     u->held = calloc(most_buffers, sizeof *u->held);
     u->forecast = calloc(most_buffers, sizeof *u->forecast);
     bool fits = u->parts && u->visits && u->buffers && u->buffer_of && u->held && u->forecast;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a list of units");
 }
 
 /* Where other ranks can reach the slices, so that a gather copies once. */

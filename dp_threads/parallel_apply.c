@@ -87,7 +87,7 @@ static void *worker_main(void *argument) {
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count) {
     *out = NULL;
     dp_workers *workers = calloc(1, sizeof *workers + (size_t)count * sizeof *workers->workers);
-    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d replica threads", count);
+    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d replica threads", count);
     workers->spin_us = ls_spin_us_for(count);
     workers->count = 1;
     for (int i = 0; i < count; i++) {

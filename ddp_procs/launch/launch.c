@@ -100,7 +100,7 @@ static void end_attempt(ddp_job *j) {
 static void tell_no_start(ddp_job *j, ls_status status) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = j->options->node_rank, .rank = -1, .status = (int32_t)status};
-    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; it has said why",
+    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; see its error",
              ddp_agents_host(j->agents, ending.node, host));
     ddp_agents_tell(j->agents, &ending);
 }
@@ -221,7 +221,7 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (status == LS_OK) status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
     if (status == LS_OK && !options->entry) {
         j.plan.argv = argv = join_arguments(options);
-        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the ranks' arguments");
     }
     if (status == LS_OK)
         status = run_with_signals_blocked(&j);

@@ -53,11 +53,10 @@ static ls_status check_address(const char *host, int node) {
     char address[DDP_IPV4_CAPACITY], own[256];
     if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* written so: all "hosts" are this machine */
     if (!ddp_address_resolve(host, address) || !ddp_address_is_loopback(address)) return LS_OK;
-    return ls_fail(
-        LS_ERR_USAGE,
-        "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address of "
-        "host 0's network interface; this host has %s",
-        host, address, ddp_address_list(own, sizeof own));
+    return ls_fail(LS_ERR_USAGE,
+                   "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address "
+                   "of host 0's network interface; this host has %s",
+                   host, address, ddp_address_list(own, sizeof own));
 }
 
 static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
@@ -92,7 +91,7 @@ ls_status ddp_agents_join(ddp_agents **out, const ddp_launch_options *o) {
     if (status == LS_OK) status = find_pass(&pass, o);
     if (status != LS_OK) return status;
     ddp_agents *a = calloc(1, sizeof *a);
-    if (!a) return ls_fail(LS_ERR_NO_MEMORY, "no memory to find the other hosts");
+    if (!a) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to find the other hosts");
     a->options = o;
     a->node = o->node_rank;
     a->count = o->nnodes;
@@ -152,11 +151,11 @@ static ls_status await_key(const ddp_agents *a, const char *key, const char *who
             ls_note("waiting for %s of %d, %g s at most", whom, a->count, o->join_timeout_s);
             *said = true;
         }
-        if (is_stopped()) return ls_fail(LS_ERR_SYSTEM, "ended by a signal while it waited for %s", whom);
+        if (is_stopped()) return ls_fail(LS_ERR_SYSTEM, "ended by a signal while waiting for %s", whom);
         poll(NULL, 0, LOOK_MS);
     }
     return ls_fail(LS_ERR_TIMEOUT,
-                   "%s of %d did not come within %g s to %s: start ddprun there, with its --node-rank and the same "
+                   "%s of %d did not arrive within %g s at %s: start ddprun there, with its --node-rank and the same "
                    "--master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS",
                    whom, a->count, o->join_timeout_s, a->place);
 }
@@ -181,7 +180,7 @@ static ls_status read_entries(ddp_agents *a, entry *all) {
 
 static ls_status fail_different(const ddp_agents *a, const char *name, int node, const char *there, const char *here) {
     char host[2][DDP_HOST_TEXT_CAPACITY];
-    return ls_fail(LS_ERR_USAGE, "%s: %s has %s, %s has %s; it must be the same on all hosts", name,
+    return ls_fail(LS_ERR_USAGE, "%s: %s has %s, but %s has %s; expected the same on all hosts", name,
                    ddp_agents_host(a, node, host[0]), there, ddp_agents_host(a, 0, host[1]), here);
 }
 
@@ -199,11 +198,11 @@ static ls_status check_entries(const ddp_agents *a, const entry *all, int *world
             return fail_different(a, "--elastic", i, all[i].elastic, all[0].elastic);
         if (all[i].failed && i == a->node) return LS_ERR_SYSTEM; /* said */
         if (all[i].failed)
-            return ls_fail(LS_ERR_SYSTEM, "%s cannot start its ranks; it has said why", ddp_agents_host(a, i, host));
+            return ls_fail(LS_ERR_SYSTEM, "%s cannot start its ranks; see its error", ddp_agents_host(a, i, host));
         *world_size += all[i].nproc;
     }
     if (*world_size > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_USAGE, "the hosts have %d ranks between them, but a job has at most %d", *world_size,
+        return ls_fail(LS_ERR_USAGE, "the hosts have %d ranks in total, but a job has at most %d", *world_size,
                        LS_COMM_MAX_RANKS);
     ddp_limits limits;
     return ddp_limits_parse(&limits, a->options->elastic, *world_size);
@@ -229,7 +228,7 @@ static ls_status hear_round(const ddp_agents *a, ddp_round *round) {
     ddp_agents_key(key, a, "begin", -1);
     ls_status status = await_key(a, key, ddp_agents_host(a, 0, whom), ls_now_us(), &said);
     if (status == LS_OK) status = ddp_store_get(a->store, key, round, sizeof *round, &nbytes);
-    if (status == LS_OK && nbytes != sizeof *round) return ls_fail(LS_ERR_INVALID, "host 0 says nothing of its store");
+    if (status == LS_OK && nbytes != sizeof *round) return ls_fail(LS_ERR_INVALID, "host 0 published no valid store");
     return status;
 }
 
@@ -238,7 +237,7 @@ ls_status ddp_agents_meet(ddp_agents *a, ls_status so_far, ddp_round *round, ddp
     int world_size = 0, first = 0;
     entry *all = calloc((size_t)a->count, sizeof *all);
     *server = NULL;
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to find the other hosts");
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to find the other hosts");
     a->rounds++;
     ddp_store_set_timeout(a->store, a->options->join_timeout_s);
     const entry mine = describe_self(a, so_far);

@@ -43,7 +43,7 @@ static ls_status lose(ddp_agents *a, int node, const char *how) {
     snprintf(ending.text, sizeof ending.text, "%s %s", ddp_agents_host(a, node, host), how);
     a->others[node].lost = true;
     if (!a->options->elastic || !ddp_agents_have_met(a)) return decide(a, &ending);
-    ls_warn("%s; the ranks of the other hosts go on without it", ending.text);
+    ls_warn("%s; the ranks of the other hosts continue without that host", ending.text);
     return LS_OK;
 }
 
@@ -69,7 +69,7 @@ static ls_status watch_others(ddp_agents *a) {
         double silent_us = silence_us(a, i, now_us);
         bool gone = silent_us > GONE_US && !ddp_store_server_is_present(a->server, i);
         if (status != LS_OK || (!gone && silent_us < a->options->lost_s * 1e6)) continue;
-        snprintf(silent, sizeof silent, "has not been heard of for %.3g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "has been silent for %.3g s: its machine or the network does not answer",
                  silent_us * 1e-6);
         status = lose(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
     }
@@ -105,9 +105,9 @@ static ls_status judge(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     bool enough = good == a->count || (a->options->elastic && good > 0);
     if (!enough)
-        status = decide(
-            a,
-            &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
+        status = decide(a, &(ddp_ending){.rank = -1,
+                                         .status = LS_ERR_SYSTEM,
+                                         .text = "no rank has ended with status 0: see their errors"});
     return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
 }
 
@@ -185,7 +185,7 @@ static void lose_host_0(ddp_agents *a, ls_status how) {
     ddp_ending ending = {.node = 0, .rank = -1, .status = LS_ERR_PEER};
     char host[DDP_HOST_TEXT_CAPACITY], silent[80] = "its ddprun has ended, or the connection to it";
     if (how == LS_ERR_TIMEOUT)
-        snprintf(silent, sizeof silent, "nothing has come back for %g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "no answer for %g s: its machine or the network does not answer",
                  a->options->lost_s);
     snprintf(ending.text, sizeof ending.text, "%s at %s is lost, which serves the job: %s", ddp_agents_host(a, 0, host),
              a->place, silent);

@@ -156,7 +156,7 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int ra
     char **environment = ddp_environment_make(plan, rank, files);
     if (!environment) {
         close_pipes(&p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the environment of rank %d", rank);
     }
     pid_t child = fork_rank(plan, files, environment, p.failure[1]);
     int failure = child < 0 ? errno : read_exec_failure(&p);

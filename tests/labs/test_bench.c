@@ -112,7 +112,7 @@ TEST_IN(scratch, test_summaries_that_are_not_the_runs) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         bench_run run = {.mode = BENCH_DP, .n = 2, .batch = 64};
         assert_int_equal(bench_read_summary(&run, wrong[i]), LS_ERR_FORMAT);
-        scratch_expect_error("the summary of DP on 2 devices is not what was expected", NULL);
+        scratch_expect_error("the summary of DP on 2 devices cannot be read", NULL);
     }
 }
 

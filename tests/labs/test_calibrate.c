@@ -326,7 +326,8 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_one_host_has_no_net
     static program p;
     assert_int_equal(program_run(&p, "calibrate --hosts --out=%s/node.json", scratch_folder()), 2);
     assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "this one has 1 rank on one host: start it with ddprun --nnodes M on each"));
+    assert_non_null(
+        strstr(p.err_text, "but this job has 1 rank on one host: start calibrate with ddprun --nnodes M on each"));
     assert_int_equal(scratch_file_count(), 0);
 }
 

@@ -38,7 +38,7 @@ TEST_IN(scratch, test_refused_files) {
     static const struct {
         const char *parts, *refusal;
     } cases[] = {
-        {"{\"txt\": \"a\"}", "txt is not known here"},
+        {"{\"txt\": \"a\"}", "txt is not a known key"},
         {"5", "an object"},
         {"[[1]]", "an object"},
         {"{" SHARED ", \"rows\": [3]}", "an object"},
@@ -67,13 +67,13 @@ TEST_IN(scratch, test_refused_files) {
          ", " SHOWN "}]}",
          "a row that is replayed has a workload"},
         {PART(ON ", \"latencies_us\": [10]", ROW ", " SHOWN), "latencies_us are those of two and of three"},
-        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "two numbers belong here"},
+        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "expected two numbers"},
         {PART(ON ", \"shard_state\": 4", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"shard_state\": 1.5", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"micro_batch\": 8", ROW ", " SHOWN), "no whole number of micro-batches"},
         {PART(ON ", \"batch\": 64, \"micro_batch\": 12", ROW ", " SHOWN), "no whole number of micro-batches"},
         {PART(ON ", \"batch\": 64, \"micro_batch\": 32", ROW ", " SHOWN), "no whole number of micro-batches"},
-        {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row is there twice"},
+        {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row occurs twice"},
         {"{\"sums\": \"a\", \"unit\": \"ms\", \"mean_error\": 0.1}", "rows that count in them"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\"}", "a bound on the mean error"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\", \"how\": \"h\", \"mean_error\": 0.1, \"of_free\": 0.5}",
@@ -227,7 +227,7 @@ TEST_IN(programs, test_exit_status) {
     bool missed = strstr(run.out_text, "MISSED") != NULL;
     assert_int_equal(strstr(run.out_text, " in table 5)") != NULL, missed);
     assert_int_equal(program_run(&run, "%s/tables --tables=5 --strict --out=%s", build_folder(), folder), missed);
-    assert_int_equal(strstr(run.err_text, "bounds are missed, first table 5") != NULL, missed);
+    assert_int_equal(strstr(run.err_text, "bounds were missed, first table 5") != NULL, missed);
 }
 
 /* Mistakes in a file end the program before it makes anything; a node that is not there ends its table. */

@@ -56,7 +56,7 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
         return ls_fail(LS_ERR_USAGE, "--models: a name is %s", nbytes ? "too long" : "empty");
     }
     if (settings->plan_count == BENCH_MODELS_MAX) {
-        return ls_fail(LS_ERR_USAGE, "--models: at most %d models", BENCH_MODELS_MAX);
+        return ls_fail(LS_ERR_USAGE, "--models: too many models; expected at most %d", BENCH_MODELS_MAX);
     }
     char model[BENCH_NAME_CAPACITY];
     snprintf(model, sizeof model, "%.*s", (int)nbytes, name);
@@ -74,18 +74,19 @@ static ls_status add_plan(bench_settings *settings, const char *name, size_t nby
     if (choices->steps > 0) plan->steps = choices->steps;
     if (plan->steps >= settings->least_steps) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--steps: at least %d on GPUs, where %d steps are timed together after as many to warm up",
+                   "--steps: expected at least %d on GPUs, where %d steps are timed together after as many to warm up",
                    settings->least_steps, LS_TIME_BLOCK);
 }
 
 static ls_status check_batches(const bench_settings *settings) {
-    if (settings->n.count > BENCH_N_MAX) return ls_fail(LS_ERR_USAGE, "--n: at most %d numbers", BENCH_N_MAX);
+    if (settings->n.count > BENCH_N_MAX)
+        return ls_fail(LS_ERR_USAGE, "--n: too many numbers; expected at most %d", BENCH_N_MAX);
     for (int p = 0; p < settings->plan_count; p++) {
         const bench_plan *plan = &settings->plans[p];
         for (int i = 0; i < settings->n.count; i++) {
             int n = settings->n.values[i];
             if (plan->samples > 0 && bench_global_batch(plan, n) > plan->samples)
-                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, and %s has %lld",
+                return ls_fail(LS_ERR_USAGE, "%s on %d devices: a step takes %lld samples, but %s has only %lld",
                                plan->model, n, (long long)bench_global_batch(plan, n), plan->data,
                                (long long)plan->samples);
             if (bench_global_batch(plan, n) % n == 0) continue;

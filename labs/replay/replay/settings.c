@@ -149,9 +149,10 @@ static ls_status parse_caps(replay_settings *settings, const char *text) {
         char *end;
         double cap_mb = strtod(at, &end);
         if (end == at || !(cap_mb > 0 && cap_mb <= 1e6) || (*end != ',' && *end != '\0'))
-            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: '%s' is not a list of sizes above 0, as in 1,5,25", text);
+            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: expected a list of sizes above 0, as in 1,5,25, found '%s'",
+                           text);
         if (settings->cap_count == REPLAY_CAPS_MAX)
-            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: at most %d sizes", REPLAY_CAPS_MAX);
+            return ls_fail(LS_ERR_USAGE, "--bucket-cap-mb: too many sizes; expected at most %d", REPLAY_CAPS_MAX);
         settings->caps_mb[settings->cap_count++] = cap_mb;
         if (*end == '\0') return LS_OK;
         at = end;
@@ -160,10 +161,9 @@ static ls_status parse_caps(replay_settings *settings, const char *text) {
 
 static ls_status check_recorded(const replay_settings *s) {
     if (s->workload || !s->trace)
-        return ls_fail(LS_ERR_USAGE, "--as-recorded replays a --trace, which is its own workload");
+        return ls_fail(LS_ERR_USAGE, "--as-recorded needs a --trace, which is its own workload");
     if (s->n.count > 0 || s->batch > 0 || s->per_device_batch > 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "without a --node a trace is replayed as it was recorded: it has its own N and batch");
+        return ls_fail(LS_ERR_USAGE, "a trace without a --node is replayed as recorded: leave out N and the batch");
     if (s->vary) return ls_fail(LS_ERR_USAGE, "--as-recorded has each task's own time; leave --vary out");
     if (s->folder || s->gantt)
         return ls_fail(LS_ERR_USAGE, "--as-recorded writes no CSV; leave --%s out", s->folder ? "out" : "gantt");
@@ -173,27 +173,30 @@ static ls_status check_recorded(const replay_settings *s) {
 static ls_status check(const replay_settings *s) {
     if (s->as_recorded) return check_recorded(s);
     if (!s->workload == !s->trace) return ls_fail(LS_ERR_USAGE, "give either --workload or --trace; see --help");
-    if (!s->node) return ls_fail(LS_ERR_USAGE, "give a --node: a file, or the name of one of labs/replay/nodes");
-    if (s->vary && !s->trace) return ls_fail(LS_ERR_USAGE, "--vary takes the times of a --trace's steps");
+    if (!s->node) return ls_fail(LS_ERR_USAGE, "replay needs a --node: a file, or a name in labs/replay/nodes");
+    if (s->vary && !s->trace) return ls_fail(LS_ERR_USAGE, "--vary needs the times of a --trace's steps");
     if (s->batch > 0 && s->per_device_batch > 0)
-        return ls_fail(LS_ERR_USAGE, "--batch is of all devices, --per-device-batch of each: give one of them");
+        return ls_fail(LS_ERR_USAGE, "--batch is of all devices, --per-device-batch of each: give only one");
     if (s->modes[LS_PLAN_SINGLE] && (s->n.count > 1 || (s->n.count == 1 && s->n.values[0] != 1)))
-        return ls_fail(LS_ERR_USAGE, "--mode=single is of one device; leave --n out");
+        return ls_fail(LS_ERR_USAGE, "--mode=single uses one device; leave --n out");
     if (s->timeline && s->modes[LS_PLAN_DP] && s->modes[LS_PLAN_DDP])
-        return ls_fail(LS_ERR_USAGE, "--timeline is of one --mode: dp, ddp or single");
+        return ls_fail(LS_ERR_USAGE, "--timeline shows one --mode: dp, ddp or single");
     if (s->shard_state < 3 && s->prefetch_blocks != 1)
-        return ls_fail(LS_ERR_USAGE, "--prefetch-blocks says what --shard-state 3 gathers ahead, which it needs");
-    if (s->shard_state > 0 && s->compression.fraction > 0)
-        return ls_fail(LS_ERR_USAGE, "--compress topk does not go with --shard-state");
-    if (s->sequence_parallel && s->tensor == 1)
-        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shares out what --tensor leaves alike, which it needs");
-    if (s->tensor > 1 && (s->modes[LS_PLAN_SINGLE] || s->modes[LS_PLAN_DP]))
-        return ls_fail(LS_ERR_USAGE, "--tensor is of ranks that share layers: give --mode ddp");
-    if (s->tensor > 1 && s->trace)
         return ls_fail(LS_ERR_USAGE,
-                       "--tensor: a --trace does not say how its layers can be shared; give a --workload");
+                       "--prefetch-blocks chooses what --shard-state 3 gathers ahead; give --shard-state 3, too");
+    if (s->shard_state > 0 && s->compression.fraction > 0)
+        return ls_fail(LS_ERR_USAGE, "--compress topk cannot be combined with --shard-state");
+    if (s->sequence_parallel && s->tensor == 1)
+        return ls_fail(LS_ERR_USAGE,
+                       "--sequence-parallel shares out what --tensor leaves replicated; give --tensor, too");
+    if (s->tensor > 1 && (s->modes[LS_PLAN_SINGLE] || s->modes[LS_PLAN_DP]))
+        return ls_fail(LS_ERR_USAGE, "--tensor needs ranks that share layers: give --mode ddp");
+    if (s->tensor > 1 && s->trace)
+        return ls_fail(
+            LS_ERR_USAGE,
+            "--tensor needs to know how layers can be shared, which a --trace does not tell; give a --workload");
     if (s->host_lock_us < 0 && s->host_lock_us != -1)
-        return ls_fail(LS_ERR_USAGE, "--host-lock: %g is not a time", s->host_lock_us);
+        return ls_fail(LS_ERR_USAGE, "--host-lock: expected a time from 0, found %g", s->host_lock_us);
     return LS_OK;
 }
 

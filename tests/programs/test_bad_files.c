@@ -117,7 +117,7 @@ TEST_IN(programs, test_damaged_gzip) {
     unlink(scratch_path(train_images));
     unsigned char *images = scratch_read("data/digits/train-images-idx3-ubyte.gz", &nbytes);
     scratch_write(name, images, nbytes / 2);
-    expect_bad_data("is truncated: it ends within sample");
+    expect_bad_data("is truncated: the file ends within sample");
     unlink(scratch_path(train_images));
     for (size_t i = nbytes / 2; i < nbytes / 2 + 64; i++) images[i] ^= 0x55;
     scratch_write(name, images, nbytes);
@@ -143,11 +143,11 @@ TEST_IN(programs, test_another_image_size) {
     write_folder();
     for (int split = 0; split < 2; split++) {
         write_small_images(split ? test_images : train_images);
-        expect_bad_data(split ? "have 1 x 14 x 14 values, those of" : "train-images-idx3-ubyte 1 x 14 x 14");
+        expect_bad_data(split ? "have 1 x 14 x 14 values, but those of" : "train-images-idx3-ubyte 1 x 14 x 14");
     }
     write_small_images(train_images);
     write_small_images(test_images);
-    expect_bad_data("1 x 14 x 14 = 196 values, the model takes 784: --model mlp:196,256,10 would fit");
+    expect_bad_data("1 x 14 x 14 = 196 values, but the model takes 784: give --model mlp:196,256,10");
     snprintf(options, sizeof options, "--model mlp:784,9 --data %s", scratch_folder());
     expect_refusal("is out of range 0 to 8: the model has 9 outputs", options);
 }
@@ -164,9 +164,9 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
     static const float values[6] = {0, 1, 2, 3, 4, 5};
     folders_write_npy("inputs.npy", "<f4", "(2, 3)", values, 24);
     folders_write_npy("targets.npy", "<f4", "(2, 2)", values, 16);
-    expect_bad_arrays("3 x 1 x 1 = 3 values, the model takes 784: --model wide:3,256,2 would fit", "mlp");
+    expect_bad_arrays("3 x 1 x 1 = 3 values, but the model takes 784: give --model wide:3,256,2", "mlp");
     expect_bad_arrays("has target vectors, but the model is trained on labels: save int64 labels", "mlp:3,2");
-    expect_bad_arrays("has target vectors of 2 values, the model gives 5", "wide:3,5");
+    expect_bad_arrays("has target vectors of 2 values, but the model gives 5", "wide:3,5");
     folders_write_npy("targets.npy", "|u1", "(2,)", "\1\0", 2);
     expect_bad_arrays("has labels, but the model is trained on target vectors", "wide:3,2");
     expect_bad_arrays("label 1 of sample 0 is out of range 0 to 0: the model has 1 outputs", "mlp:3,1");
@@ -216,7 +216,7 @@ TEST_IN(programs, test_damaged_weights) {
     static const char *const name = "bad.safetensors";
     expect_bad_weights(good, 0, name);
     expect_bad_weights(good, 5, name);
-    expect_bad_weights(good, 60, "beyond the file's end");
+    expect_bad_weights(good, 60, "beyond the end of the file");
     expect_bad_weights(good, nbytes - 1, name);
     memcpy(bad, good, nbytes);
     memset(bad, 0xff, 8);
@@ -248,7 +248,7 @@ TEST_IN(programs, test_weights_of_another_model) {
     snprintf(options, sizeof options, "--model mlp:784,10 --init %s", weights);
     expect_refusal("the model", options);
     expect_refusal("cannot open /no/such/file: No such file or directory", "--init /no/such/file");
-    expect_refusal("it is not a regular file", "--init /dev/zero");
+    expect_refusal("not a regular file", "--init /dev/zero");
 }
 
 int main(void) {

@@ -151,7 +151,7 @@ TEST_IN(programs, test_a_rank_is_stopped) {
     }
     for (int i = 0; i < JOBS; i++) {
         program *p = &jobs[i].ranks[rows[i].stopped];
-        expect_survivors(&jobs[i], rows[i].stopped, " did not come within 2 s", 1);
+        expect_survivors(&jobs[i], rows[i].stopped, " did not arrive within 2 s", 1);
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);
@@ -176,7 +176,7 @@ TEST_IN(programs, test_ranks_of_other_settings) {
         int lines;
         const char *option, *first;
     } others[] = {
-        {1, "--lr 0.1", "--lr: rank 1 has 0.1, rank 0 has 0.001; it must be the same on all ranks"},
+        {1, "--lr 0.1", "--lr: rank 1 has 0.1, rank 0 has 0.001; expected the same on all ranks"},
         {1, "--epochs 1", "--epochs: rank 1 has 1, rank 0 has 100000; "},
         {1, "--shard contiguous", "--shard: rank 1 has contiguous, rank 0 has strided; "},
         {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
@@ -255,8 +255,8 @@ TEST_IN(programs, test_ranks_of_a_launcher_with_other_settings) {
     program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s", scratch_path("script"));
     assert_int_equal(p.status, 2);
     assert_int_equal(count_lines(p.err_text), 3);
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 1 has 1, rank 0 has 0; it must be the same on all ranks"));
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 2 has 2, rank 0 has 0; it must be the same on all ranks"));
+    assert_non_null(strstr(p.err_text, "error: --seed: rank 1 has 1, rank 0 has 0; expected the same on all ranks"));
+    assert_non_null(strstr(p.err_text, "error: --seed: rank 2 has 2, rank 0 has 0; expected the same on all ranks"));
     assert_non_null(strstr(p.err_text, "exited with status 2: --seed: rank "));
 }
 
@@ -284,7 +284,7 @@ TEST_IN(programs, test_a_rank_never_joins) {
     start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
     for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "", 0);
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why", 0);
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; see its error", 0);
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
 }
 
 /* `alike`: of a part of a network only what is not cut, which all parts have. */
-static ls_status take_inventory(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
+static ls_status list_ranges(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
     const struct ls_cut *cuts = alike ? ls_model_tensors(p->model)->cuts : NULL;
     bool shared_out = ls_optimizer_group(p->optimizer) != NULL; /* each rank has moments of its own */
     size_t parameters =
@@ -139,7 +139,7 @@ static ls_status compare(const struct ddp *ddp, ls_comm *comm, ls_stream *stream
     char when[40];
     snprintf(when, sizeof when, "after step %llu, ", (unsigned long long)p->step);
     ls_status status = ls_device_synchronize(p->devices[0]);
-    if (status == LS_OK) status = take_inventory(&inventory, p, buffers, alike);
+    if (status == LS_OK) status = list_ranges(&inventory, p, buffers, alike);
     if (status == LS_OK) status = ddp_compare_over_ranks(when, comm, stream, inventory.ranges, inventory.count);
     free(inventory.ranges);
     free(inventory.names);

@@ -34,8 +34,8 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
 }
 
 /* What rank 0 has to say before the run; --debug-ranks lets all speak. */
-static ls_status tell_run(const ddp_setup *setup, const ddp_settings *s) {
-    if (setup->choice.gpu_missed) setup->parallel->gpu_missed = setup->choice.found;
+static ls_status announce_run(const ddp_setup *setup, const ddp_settings *s) {
+    if (setup->choice.gpu_expected) setup->parallel->why_not_gpu = setup->choice.found;
     if (!setup->self.launched && s->max_restarts > 0)
         ls_note(
             "--max-restarts has no effect: without --spawn the launcher starts ranks again (ddprun --max-restarts)");
@@ -55,7 +55,7 @@ static ls_status train(const ddp_setup *setup, const ddp_settings *s, ls_train_r
 static ls_status train_together(ddp_setup *setup, ddp_settings *s, ls_train_result *result) {
     ls_status status = ddp_setup_join_groups(setup, s);
     if (status == LS_OK) status = ddp_setup_form_parallel(setup, s);
-    if (status == LS_OK) status = tell_run(setup, s);
+    if (status == LS_OK) status = announce_run(setup, s);
     return status == LS_OK ? train(setup, s, result, NULL) : status;
 }
 
@@ -63,7 +63,7 @@ static ls_status train_elastically(ddp_setup *setup, ddp_settings *s, ls_train_r
     ddp_elastic elastic;
     ls_status status = ddp_elastic_begin(&elastic, setup, s);
     if (status == LS_OK && setup->parallel) {
-        if (!setup->agreement.late) status = tell_run(setup, s);
+        if (!setup->agreement.late) status = announce_run(setup, s);
         do status = train(setup, s, result, &elastic.kept);
         while (ddp_elastic_goes_on(&elastic, &status));
     }

@@ -50,7 +50,7 @@ static struct link *link_of(struct run *run, int from, int to) {
     return exists ? &run->links[from < to ? from : to][from > to] : NULL;
 }
 
-static void ask(struct link *link, double now) {
+static void post_request(struct link *link, double now) {
     if (link) link->messages[link->asked_for++].asked_for_at = now;
 }
 
@@ -88,7 +88,7 @@ static bool receive(struct run *run, int s, const struct ddp_instruction *x) {
     struct link *in = x->from == DDP_NO_STAGE ? NULL : link_of(run, x->from, s);
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (in && !stage->waits) {
-        ask(in, stage->clock);
+        post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (in && !has_arrived(run, in, x, false, &stage->clock)) return false;
@@ -117,7 +117,7 @@ static bool send(struct run *run, int s, const struct ddp_instruction *x) {
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (out && !stage->waits) {
         post(out, x, stage->clock);
-        if (in) ask(in, stage->clock);
+        if (in) post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (out && !has_left(run, out, &stage->clock)) return false;

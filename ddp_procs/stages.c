@@ -90,7 +90,7 @@ static void make_room(ddp_stage *s, int i) {
 }
 
 /* Block `block`, from its stage to all, into buffer `i` of those that need it. */
-static void bring(ddp_stage *s, int block, int i) {
+static void broadcast_block(ddp_stage *s, int block, int i) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool own = is_own(s, block);
     if (!own && !s->brought[i]) make_room(s, i);
@@ -116,8 +116,8 @@ static bool reads_tied(const ddp_stage *s, int block) {
 static void enter(void *context, int block, bool backward) {
     ddp_stage *s = context;
     (void)backward;
-    bring(s, block, 0);
-    if (reads_tied(s, block)) bring(s, tied_block(s), 1);
+    broadcast_block(s, block, 0);
+    if (reads_tied(s, block)) broadcast_block(s, tied_block(s), 1);
 }
 
 static void leave(void *context, int block, bool backward) {

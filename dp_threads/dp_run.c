@@ -147,7 +147,7 @@ static ls_status train(struct session *session, struct dp_settings *s, ls_train_
     if (status == LS_OK) status = ls_train_options_check(&s->train, s->choice.count);
     if (status == LS_OK) status = build(session, s);
     if (status != LS_OK) return status;
-    if (s->choice.gpu_missed) session->parallel->gpu_missed = s->choice.found;
+    if (s->choice.gpu_expected) session->parallel->why_not_gpu = s->choice.found;
     ls_train_warn_workers(&s->train, 1);
     /* one process: the global order of the samples, whichever way it would be sharded */
     ls_sharing sharing = {.shard = LS_SHARD_CONTIGUOUS};

@@ -143,7 +143,8 @@ static bool receive_greeting(const struct joining *j, int fd, double wait_us, st
     return ls_secret_equal(greeting->word, j->mine.word, sizeof j->mine.word);
 }
 
-static void keep(const struct joining *j, ls_mirror_host *host, int fd, const struct card *card, int64_t clock_ms) {
+static void accept_host(const struct joining *j, ls_mirror_host *host, int fd, const struct card *card,
+                        int64_t clock_ms) {
     int on = 1, unreachable_ms = LS_UNREACHABLE_MS;
     if (j->comm->timeout_s * 500 < unreachable_ms) unreachable_ms = (int)(j->comm->timeout_s * 500) + 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -192,7 +193,7 @@ static ls_status connect_to(const struct joining *j, ls_mirror_host *host) {
     int error = try_connect(j, fd, &card);
     bool greeted = error == 0 && send_greeting(j, fd, &card) && receive_greeting(j, fd, left_us(j), &greeting);
     if (greeted) {
-        keep(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
+        accept_host(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
         return LS_OK;
     }
     if (fd >= 0) close(fd);
@@ -219,7 +220,7 @@ static ls_status serve(const struct joining *j, int fd) {
     bool expected = host && host->fd < 0 && host->leader > j->comm->rank;
     if (expected) status = fetch(j, host, &card);
     if (expected && status == LS_OK && send_greeting(j, fd, &card))
-        keep(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
+        accept_host(j, host, fd, &card, ls_coarse_now_ms() - greeting.now_ms);
     else
         close(fd);
     return status;

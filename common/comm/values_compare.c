@@ -59,7 +59,8 @@ static const struct hashed *find(const struct hashed *list, size_t count, uint64
 }
 
 /* Entry i of rank r beside the first rank's that has it. */
-static ls_status judge(const ls_values *v, ls_mesh_axis axis, const struct hashed *all, size_t count, int r, size_t i) {
+static ls_status compare_entry(const ls_values *v, ls_mesh_axis axis, const struct hashed *all, size_t count, int r,
+                               size_t i) {
     const struct hashed *theirs = &all[(size_t)r * count + i], *first = NULL;
     int other = 0;
     for (; theirs->name && !first; other += !first) first = find(all + (size_t)other * count, count, theirs->name);
@@ -92,7 +93,7 @@ ls_status ls_values_compare(const ls_values *v, ls_mesh_axis axis, ls_stream *st
         status = ls_comm_settle(stream, ls_comm_all_gather(group, stream, list, all, 2 * room, LS_INT64));
     }
     for (size_t i = 0; i < room && status == LS_OK; i++)
-        for (int r = 1; r < (int)ranks && status == LS_OK; r++) status = judge(v, axis, all, room, r, i);
+        for (int r = 1; r < (int)ranks && status == LS_OK; r++) status = compare_entry(v, axis, all, room, r, i);
     free(mine);
     free(list);
     free(all);

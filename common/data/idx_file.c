@@ -19,7 +19,7 @@ static const struct {
 } spellings[] = {{'-', ""}, {'-', ".gz"}, {'.', ""}, {'.', ".gz"}};
 enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
 
-static int spell(char *name, size_t capacity, int spelling, const char *prefix, int ndim) {
+static int format_name(char *name, size_t capacity, int spelling, const char *prefix, int ndim) {
     return snprintf(name, capacity, "%s%cidx%d-ubyte%s", prefix, spellings[spelling].separator, ndim,
                     spellings[spelling].suffix);
 }
@@ -28,7 +28,7 @@ static bool find_file(char path[PATH_MAX], const char *folder, const char *prefi
     int folder_length = snprintf(path, PATH_MAX, "%s/", folder);
     for (int i = 0; folder_length < PATH_MAX && i < SPELLINGS; i++) {
         size_t capacity = PATH_MAX - (size_t)folder_length;
-        int length = spell(path + folder_length, capacity, i, prefix, ndim);
+        int length = format_name(path + folder_length, capacity, i, prefix, ndim);
         if ((size_t)length < capacity && access(path, F_OK) == 0) return true;
     }
     return false;
@@ -42,7 +42,7 @@ int ls_idx_images_ndim(const char *folder, const char *prefix) {
 bool ls_idx_is_spelling(const char *name, const char *prefix, int ndim) {
     char spelling[64];
     for (int i = 0; i < SPELLINGS; i++) {
-        (void)spell(spelling, sizeof spelling, i, prefix, ndim);
+        (void)format_name(spelling, sizeof spelling, i, prefix, ndim);
         if (strcmp(name, spelling) == 0) return true;
     }
     return false;

@@ -96,7 +96,7 @@ static void put_order(struct worker *worker, uint32_t slot) {
     worker->told = false;
 }
 
-static void tell_workers(ls_loader *loader) {
+static void publish_orders(ls_loader *loader) {
     for (int k = 0; k < loader->worker_count; k++) {
         struct worker *worker = &loader->workers[k];
         if (!worker->told) ls_flag_set(&worker->ordered, (uint32_t)worker->orders); /* flags count modulo 2^32 */
@@ -119,7 +119,7 @@ static void order_ahead(ls_loader *loader) {
         slot->batch.step = loader->ordered_steps++;
         put_order(worker, place);
     }
-    tell_workers(loader);
+    publish_orders(loader);
 }
 
 /* Waits until no worker has an open order, without having them do the work. */
@@ -247,7 +247,7 @@ void ls_loader_destroy(ls_loader *loader) {
     if (!loader) return;
     if (drain(loader) != LS_OK) return; /* reported; a thread that hangs still uses the memory */
     for (int k = 0; k < loader->threads; k++) put_order(&loader->workers[k], LS_STOP);
-    tell_workers(loader);
+    publish_orders(loader);
     for (int k = 0; k < loader->threads; k++) pthread_join(loader->workers[k].thread, NULL);
     free_loader(loader);
 }

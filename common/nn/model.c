@@ -19,7 +19,7 @@ static ls_model *new_model(ls_device *device, size_t max_batch, ls_dtype precisi
 }
 
 /* The model, or if something failed nothing. */
-static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
+static ls_status return_model(ls_model **out, ls_model *model, ls_status status) {
     *out = status == LS_OK ? model : NULL;
     if (status != LS_OK) ls_model_destroy(model);
     return status;
@@ -40,7 +40,7 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
     if (status == LS_OK && network->class_cut)
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, ls_class_loss_nbytes(network, max_batch),
                                  "sums over classes", (void **)&model->class_sums);
-    return hand_out(out, model, status);
+    return return_model(out, model, status);
 }
 
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,

@@ -284,7 +284,7 @@ static void label_square_sum(const ls_optimizer *optimizer) {
         ls_label_square_sum_of(optimizer->square_sum, optimizer->ranges[r].tensor);
 }
 
-static void weigh(ls_optimizer *optimizer) {
+static void scale_gradients(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
     if (ls_values_on()) label_square_sum(optimizer);
     ls_weighed_sum(&optimizer->weighed, optimizer->compute, optimizer->square_sum);
@@ -314,7 +314,7 @@ ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status == LS_OK && ls_values_on()) status = check_gradients(optimizer);
     if (status != LS_OK) return status;
-    weigh(optimizer);
+    scale_gradients(optimizer);
     status = update(optimizer, skip);
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
     return status;

@@ -67,8 +67,8 @@ static void print_run(const ls_train_options *options, const ls_parallel *parall
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
     ls_print("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
-             parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
-             parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+             parallel->why_not_gpu ? " (no GPU: " : "", parallel->why_not_gpu ? parallel->why_not_gpu : "",
+             parallel->why_not_gpu ? ")" : "", options->model, (long long)options->batch_size,
              ls_device_stream_mode(parallel->devices[0]));
     if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
         ls_print(", %s", parallel->backend);

@@ -32,7 +32,7 @@ struct found {
     char text[512]; /* which, or why none */
 };
 
-static void tell_found(int fd, pid_t parent) {
+static void send_found(int fd, pid_t parent) {
     struct found found = {0};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) _exit(1);
     ls_find_gpus(&found.count, found.text, sizeof found.text);
@@ -42,7 +42,7 @@ static void tell_found(int fd, pid_t parent) {
 }
 
 /* Whether the child has told all of it before the deadline. */
-static bool hear_found(int fd, struct found *found, bool *timed_out) {
+static bool receive_found(int fd, struct found *found, bool *timed_out) {
     struct pollfd readable = {fd, POLLIN, 0};
     int ready;
     do ready = poll(&readable, 1, DRIVER_DEADLINE_S * 1000);
@@ -70,14 +70,14 @@ void ls_find_gpus_apart(int *count, char *text, size_t capacity) {
     if (pipe2(ends, O_CLOEXEC) == 0) {
         fflush(NULL);
         child = fork();
-        if (child == 0) tell_found(ends[1], parent);
+        if (child == 0) send_found(ends[1], parent);
         close(ends[1]);
     }
     if (child < 0) {
         snprintf(text, capacity, "cannot start a process that looks for GPUs: %s", strerror(errno));
         return;
     }
-    bool timed_out, heard = hear_found(ends[0], &found, &timed_out);
+    bool timed_out, heard = receive_found(ends[0], &found, &timed_out);
     if (timed_out) kill(child, SIGKILL);
     while (waitpid(child, &wait_status, 0) < 0 && errno == EINTR) continue;
     close(ends[0]);
@@ -154,7 +154,7 @@ ls_status ls_devices_find(ls_device_choice *choice, const ls_train_options *o, i
                        choice->found);
     }
     if (tell) ls_detail("device-kind auto takes the CPU: %s", choice->found);
-    choice->gpu_missed = tell && ls_plugin_gpu_is_missed(choice->found);
+    choice->gpu_expected = tell && ls_plugin_gpu_is_missed(choice->found);
     return check_cpu_options(o, tell);
 }
 

@@ -15,18 +15,18 @@
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000, RANDOM_VOCABULARY = 65 };
 
 /* What follows in --data behind a prefix; NULL: it has another. */
-static const char *behind(const ls_train_options *o, const char *prefix) {
+static const char *text_after(const ls_train_options *o, const char *prefix) {
     size_t length = strlen(prefix);
     return strncmp(o->data, prefix, length) == 0 ? o->data + length : NULL;
 }
 
-static const char *stream_folder(const ls_train_options *o) { return behind(o, "stream:"); }
-static const char *random_seed(const ls_train_options *o) { return behind(o, "random:"); }
-static const char *sums_seed(const ls_train_options *o) { return behind(o, "sums:"); }
+static const char *stream_folder(const ls_train_options *o) { return text_after(o, "stream:"); }
+static const char *random_seed(const ls_train_options *o) { return text_after(o, "random:"); }
+static const char *sums_seed(const ls_train_options *o) { return text_after(o, "sums:"); }
 
-const char *ls_train_text_files(const ls_train_options *o) { return behind(o, "text:"); }
+const char *ls_train_text_files(const ls_train_options *o) { return text_after(o, "text:"); }
 
-static bool is_memory(const ls_train_options *o) { return behind(o, "memory:") != NULL; }
+static bool is_memory(const ls_train_options *o) { return text_after(o, "memory:") != NULL; }
 
 bool ls_train_is_sums(const ls_train_options *o) { return sums_seed(o) != NULL; }
 

@@ -138,8 +138,8 @@ static bool is_stopped(void) {
                                          sigismember(&pending, SIGHUP) == 1);
 }
 
-/* Waits for a key until until_us; `whom` is said to be waited for. */
-static ls_status await_key(const ddp_agents *a, const char *key, const char *whom, double begin_us, bool *said) {
+/* Waits for a key until `until_us`; a note names `whom` once. */
+static ls_status await_key(const ddp_agents *a, const char *key, const char *whom, double begin_us, bool *noted) {
     bool exists = false;
     const ddp_launch_options *o = a->options;
     for (;;) {
@@ -147,9 +147,9 @@ static ls_status await_key(const ddp_agents *a, const char *key, const char *who
         double waited_s = (ls_now_us() - begin_us) * 1e-6;
         if (status != LS_OK || exists) return status;
         if (waited_s >= o->join_timeout_s) break;
-        if (!*said && waited_s >= PATIENT_S) {
+        if (!*noted && waited_s >= PATIENT_S) {
             ls_note("waiting for %s of %d, %g s at most", whom, a->count, o->join_timeout_s);
-            *said = true;
+            *noted = true;
         }
         if (is_stopped()) return ls_fail(LS_ERR_SYSTEM, "ended by a signal while waiting for %s", whom);
         poll(NULL, 0, LOOK_MS);
@@ -163,11 +163,11 @@ static ls_status await_key(const ddp_agents *a, const char *key, const char *who
 static ls_status read_entries(ddp_agents *a, entry *all) {
     char key[DDP_AGENT_KEY_CAPACITY], whom[DDP_HOST_TEXT_CAPACITY];
     double begin_us = ls_now_us();
-    bool said = false;
+    bool noted = false;
     size_t nbytes;
     ls_status status = LS_OK;
     for (int i = 0; status == LS_OK && i < a->count; i++) {
-        status = await_key(a, ddp_agents_key(key, a, "entry", i), ddp_agents_host(a, i, whom), begin_us, &said);
+        status = await_key(a, ddp_agents_key(key, a, "entry", i), ddp_agents_host(a, i, whom), begin_us, &noted);
         if (status == LS_OK) status = ddp_store_get(a->store, key, &all[i], sizeof all[i], &nbytes);
         if (status == LS_OK && nbytes != sizeof all[i])
             status = ls_fail(LS_ERR_USAGE, "host %d has another version of ddprun than host %d", i, a->node);
@@ -196,7 +196,7 @@ static ls_status check_entries(const ddp_agents *a, const entry *all, int *world
         if (strcmp(there, here) != 0) return fail_different(a, "--max-restarts", i, there, here);
         if (strcmp(all[i].elastic, all[0].elastic) != 0)
             return fail_different(a, "--elastic", i, all[i].elastic, all[0].elastic);
-        if (all[i].failed && i == a->node) return LS_ERR_SYSTEM; /* said */
+        if (all[i].failed && i == a->node) return LS_ERR_SYSTEM; /* reported */
         if (all[i].failed)
             return ls_fail(LS_ERR_SYSTEM, "%s cannot start its ranks; see its error", ddp_agents_host(a, i, host));
         *world_size += all[i].nproc;
@@ -221,12 +221,12 @@ static ls_status serve_ranks(const ddp_agents *a, ddp_round *round, ddp_store_se
     return ddp_store_set(a->store, ddp_agents_key(key, a, "begin", -1), round, sizeof *round);
 }
 
-static ls_status hear_round(const ddp_agents *a, ddp_round *round) {
+static ls_status fetch_round(const ddp_agents *a, ddp_round *round) {
     char key[DDP_AGENT_KEY_CAPACITY], whom[DDP_HOST_TEXT_CAPACITY];
     size_t nbytes = 0;
-    bool said = false;
+    bool noted = false;
     ddp_agents_key(key, a, "begin", -1);
-    ls_status status = await_key(a, key, ddp_agents_host(a, 0, whom), ls_now_us(), &said);
+    ls_status status = await_key(a, key, ddp_agents_host(a, 0, whom), ls_now_us(), &noted);
     if (status == LS_OK) status = ddp_store_get(a->store, key, round, sizeof *round, &nbytes);
     if (status == LS_OK && nbytes != sizeof *round) return ls_fail(LS_ERR_INVALID, "host 0 published no valid store");
     return status;
@@ -249,7 +249,7 @@ ls_status ddp_agents_meet(ddp_agents *a, ls_status so_far, ddp_round *round, ddp
     free(all);
     if (status != LS_OK) return status;
     round->world_size = world_size;
-    status = a->node == 0 ? serve_ranks(a, round, server) : hear_round(a, round);
+    status = a->node == 0 ? serve_ranks(a, round, server) : fetch_round(a, round);
     round->first_rank = first;
     return status;
 }

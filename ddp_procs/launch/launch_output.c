@@ -168,7 +168,7 @@ static void show_line(ddp_output *output, stream *s) {
                     s->console == STDOUT_FILENO ? "stdout" : "stderr", ls_write_error(error));
 }
 
-static void keep(ddp_output *output, stream *s, const char *text, size_t nbytes) {
+static void append_to_log(ddp_output *output, stream *s, const char *text, size_t nbytes) {
     int error = s->file >= 0 ? write_file(s->file, text, nbytes) : 0;
     if (error == 0) return;
     ls_report_error("cannot write all of %s: %s; the rest is lost", s->path, ls_write_error(error));
@@ -178,7 +178,7 @@ static void keep(ddp_output *output, stream *s, const char *text, size_t nbytes)
 }
 
 static void take(ddp_output *output, stream *s, const char *text, size_t nbytes) {
-    keep(output, s, text, nbytes);
+    append_to_log(output, s, text, nbytes);
     for (size_t i = 0; i < nbytes; i++) {
         if (text[i] != '\n') s->line[s->nbytes++] = text[i];
         if (text[i] == '\n' || s->nbytes == LINE_CAPACITY - 1) show_line(output, s);

@@ -116,7 +116,7 @@ static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, 
     int failure = join_group(plan);
     if (failure) return failure;
     if (fcntl(files->cause, F_SETFD, 0) < 0) return errno;
-    if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
+    if (plan->log_once_fd >= 0 && fcntl(plan->log_once_fd, F_SETFD, 0) < 0) return errno;
     if (files->out >= 0 && dup2(files->out, STDOUT_FILENO) < 0) return errno;
     if (files->err >= 0 && dup2(files->err, STDERR_FILENO) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;

@@ -24,7 +24,7 @@ typedef struct answer {
 } answer;
 
 /* LS_ERR_FORMAT: what came is no reply. */
-static ls_status say_hello(int fd, const ddp_hello *hello, answer *a, double until_us) {
+static ls_status send_hello(int fd, const ddp_hello *hello, answer *a, double until_us) {
     unsigned char bytes[DDP_HELLO_NBYTES], head[DDP_REPLY_HEADER_NBYTES];
     ddp_reply_header header;
     ddp_hello_write(bytes, hello);
@@ -102,7 +102,7 @@ ls_status ddp_store_enter(int *fd, const ddp_store_door *door, bool retry, doubl
         answer a;
         ls_status status = ddp_socket_connect(fd, door->host, door->port, retry, until_us);
         if (status != LS_OK) return status;
-        status = say_hello(*fd, &door->hello, &a, until_us);
+        status = send_hello(*fd, &door->hello, &a, until_us);
         if (status == LS_OK && a.result == DDP_RESULT_OK) return LS_OK;
         close(*fd);
         *fd = -1;

@@ -127,13 +127,13 @@ TEST_IN(scratch, a_gpu_that_was_to_be_expected_is_missed) {
     ls_device_choice choice;
     setenv("LS_PLUGINS", scratch_folder(), 1);
     assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
-    assert_true(choice.gpu_missed);
+    assert_true(choice.gpu_expected);
     assert_non_null(strstr(choice.found, "/ls_cuda.so; make builds the file where nvcc is found"));
     assert_int_equal(ls_devices_find(&choice, &options, 0), LS_OK); /* one of several processes says it */
-    assert_false(choice.gpu_missed);
+    assert_false(choice.gpu_expected);
     options.device_kind = LS_TRAIN_DEVICES_CPU;
     assert_int_equal(ls_devices_find(&choice, &options, LS_DEVICES_TELL), LS_OK);
-    assert_false(choice.gpu_missed);
+    assert_false(choice.gpu_expected);
     assert_true(ls_plugin_gpu_is_missed("CUDA does not start"));
     assert_false(ls_plugin_gpu_is_missed(LS_NO_GPU " (CUDA_VISIBLE_DEVICES=)"));
 }

@@ -28,7 +28,7 @@ static void add_two(float *restrict y, const float *restrict a, const float *res
         memset(y, 0, count * sizeof *y);
 }
 
-static const float *behind(const float *row, size_t i) { return row ? row + i : NULL; }
+static const float *offset_or_null(const float *row, size_t i) { return row ? row + i : NULL; }
 
 ls_status LS_CPU(embedding_part_forward)(const struct ls_embedding_part_forward_arguments *a) {
     float out[LS_BLOCK];
@@ -36,10 +36,10 @@ ls_status LS_CPU(embedding_part_forward)(const struct ls_embedding_part_forward_
         ls_status status = check_token(r, a->tokens[r], a->part.whole);
         if (status != LS_OK) return status;
         const float *token = row_of(a->token_table, a->tokens[r], a->part, a->channels),
-                    *position = behind(a->position_table, r % a->context * a->channels);
+                    *position = offset_or_null(a->position_table, r % a->context * a->channels);
         for (size_t i = 0, count; (count = ls_block_count(a->dtype, a->channels - i)) > 0; i += count) {
             float *y = ls_block_to_fill(a->dtype, a->y, r * a->channels + i, out);
-            add_two(y, behind(token, i), behind(position, i), count);
+            add_two(y, offset_or_null(token, i), offset_or_null(position, i), count);
             ls_store_block(a->dtype, a->y, r * a->channels + i, y, count);
         }
     }

@@ -2,8 +2,8 @@
  *   idea  : each rank sets its facts under a key of its own. Rank 0 fetches them one by one, compares each with its
  *           own, and sets one verdict, which the others wait for. Ranks with the same difference share a line
  *   cost  : 2 W - 1 values set, 2 (W - 1) fetched, most of them by rank 0; equal facts are one memcmp
- *   fails : if anything keeps rank 0 from a verdict, that is the verdict, so that no rank waits for a rank 0 that has
- *           ended. A rank that gets no verdict looks which ranks have set their facts, and names the others */
+ *   fails : a failure of rank 0 is published as the verdict, so that no rank waits for a rank 0 that has ended. A
+ *           rank that gets no verdict finds out which ranks have set their facts, and names the others */
 #include "ddp_procs/agree.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* backend — NCCL or staged, for a job whose ranks have GPUs.
- *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks find that out together, over the group
- *           on host memory that they have already, so that all come to the same answer
+ *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks decide together, over the group on
+ *           host memory that they already have, so that all reach the same answer
  *   cost  : a meeting of all ranks at the start of a run
- *   fails : what cannot be had is refused on every rank; "auto" takes the staged way instead and says why */
+ *   fails : an impossible choice is refused on every rank; "auto" takes the staged path instead and reports why */
 #include "ddp_procs/backend.h"
 
 #include <stdio.h>

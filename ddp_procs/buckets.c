@@ -1,8 +1,8 @@
 /* buckets — which gradients travel together.
  *   idea  : walk through the parameters in order and fill a bucket until its bytes reach the limit; then open the next.
  *           So a bucket may exceed its limit, by less than its last gradient
- *   order : `reverse` reverses the list of buckets, and not what is in one. An order of definition needs it: its last
- *           gradients are ready first (docs/pytorch.md#buckets)
+ *   order : `reverse` reverses the list of buckets, but not the gradients within a bucket. Buckets in order of
+ *           definition need that: their last gradients are ready first (docs/pytorch.md#buckets)
  *   cost  : parameters, once */
 #include "ddp_procs/buckets.h"
 

@@ -1,9 +1,10 @@
-/* elastic — ranks part, and those that are left go on.
- *   idea  : a group that has lost a rank is broken (common/comm/wait.c), and nothing of it is used again. Whoever lives keeps
- *           what a checkpoint would hold (kept.h), takes down group and model, and meets the others at the store, which is
- *           the launcher's. All hear the same list: who is there, and how far each has come. Those that are behind, or
- *           new, get the state of one that is furthest; then a new group forms, and trains on as a run that resumes. To
- *           let somebody in, rank 0 breaks the group: there is one way to go on
+/* elastic — training continues with the ranks that are left.
+ *   idea  : a group that has lost a rank is broken (common/comm/wait.c), and nothing of it is used again. Each
+ *           surviving rank keeps what a checkpoint would hold (kept.h), takes down group and model, and meets the
+ *           others at the launcher's store. All receive the same list: the ranks present, and the step of each.
+ *           Ranks that are behind, or new, receive the state of a rank that is furthest; then a new group forms, and
+ *           trains on as a resumed run does. To admit a rank, rank 0 breaks the group, so that both cases take one
+ *           path
  *   order : a rank has a step's update or has not, since nothing travels in an update. No rank begins a reduction before
  *           all have ended the one before; so ranks are at most a step apart. The epoch's order does not depend on the
  *           number of ranks, and step k takes its k-th batch: what was not trained on is shared anew. Ranks are numbered

@@ -1,4 +1,4 @@
-/* hosts — who is where.
+/* hosts — which ranks share a host.
  *   idea  : each rank sets a text under a key of its own that all processes of its host have, and no others: the kernel's
  *           boot id, its network namespace, its host name. Ranks with the same text are on the same host
  *   cost  : one value set and W fetched by each of W ranks; nothing where the launcher says that all are here

@@ -1,4 +1,4 @@
-/* pipeline_mode — what there is of a pipeline beside its step: memory, the optimizer of a stage, answers to questions.
+/* pipeline_mode — the parts of a pipeline besides its step: memory, a stage's optimizer, queries.
  *   memory: for each micro-batch in flight a frame of the stage's blocks and a buffer for its input, so M or P - stage of them;
  *           one workspace for all, since passes run one at a time. The update takes the stage's parameters; norm and
  *           infinities of all stages meet in the second group of the axis */

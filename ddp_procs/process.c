@@ -1,5 +1,5 @@
-/* process — what ranks do with each other between their steps, and when one of them fails: the same for
- * DDP and its variants, whose state begins with struct ddp.
+/* process — communication between ranks outside of steps, and after a failure: the same for DDP and its variants,
+ * whose state begins with struct ddp.
  *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
  *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
  *           the first to break the group explains, and the others report what it said

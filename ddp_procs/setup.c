@@ -1,7 +1,7 @@
-/* setup — what a rank builds, in which order, and takes down.
+/* setup — what a rank builds and takes down, and in which order.
  *   order : what needs no other rank; the ranks compare what they were told; each opens what is its own; they compare their
  *           data; the groups form; then what trains in them
- *   fails : a rank that fails by itself says so; the others hear of it, and do not wait */
+ *   fails : a rank that fails reports that to the others, which then do not wait */
 #include "ddp_procs/setup.h"
 
 #include <math.h>

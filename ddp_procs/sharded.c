@@ -1,4 +1,4 @@
-/* sharded — ZeRO-1: who owns the optimizer.
+/* sharded — ZeRO-1: each rank owns a part of the optimizer's state.
  *   idea  : under DDP all ranks have the same gradients and take the same update, W times the same work and memory. Here each
  *           rank owns 1/W of the parameters. An all-reduce is a reduce-scatter and an all-gather, and the update fits between
  *           the two: it needs sums of the rank's own part only, and what must be gathered is no longer the sums but the new

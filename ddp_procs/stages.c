@@ -1,4 +1,4 @@
-/* stages — who has which blocks of a network, and where they lie.
+/* stages — which stage holds which blocks of a network, and where they lie in memory.
  *   idea  : a stage's parameters are one range, laid out as in a whole model, and so are their gradients: the update, and a sum
  *           over ranks that train the same stage, take them at once
  *   tie   : a parameter that a later stage reads, too, has a copy there, and two gradients, which are parts of one sum; pipeline.c

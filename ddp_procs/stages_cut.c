@@ -1,6 +1,7 @@
 /* stages_cut — which blocks of a network make a stage.
- *   idea  : the dearest stage sets the pace. So of all cuts into consecutive ranges that one is taken whose dearest stage is
- *           cheapest, found block by block: best(s, e) = min over b of max(best(s - 1, b), cost of the blocks b .. e - 1)
+ *   idea  : the most expensive stage sets the pace. So of all cuts into consecutive ranges the one whose most
+ *           expensive stage costs least is taken, found block by block: best(s, e) = min over b of max(best(s - 1,
+ *           b), cost of the blocks b .. e - 1)
  *   cost  : stages x blocks^2 comparisons, once */
 #include <float.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* topk — of each gradient only the largest elements travel, and what stays behind is added to the next: top-k with error
- * feedback.
- *   idea  : a few elements of a gradient make up most of its size. Each rank sends the k largest of each tensor as entries,
- *           index and value, and all ranks add up all ranks' lists. What a rank has not sent is its error, which it adds to its
- *           next gradient before it chooses. So nothing is lost, it only comes later: what a rank has sent and its error are
- *           together the sum of its gradients. Without feedback small elements that always point one way never arrive
- *   k     : max(1, floor(fraction n)) of a tensor of n elements: the same on all ranks, so that lists need no lengths
+/* topk — top-k with error feedback: only the largest elements of each gradient travel, and the rest is added to the
+ * next gradient.
+ *   idea  : a few elements of a gradient make up most of its size. Each rank sends the k largest of each tensor as
+ *           entries, index and value, and all ranks add up all ranks' lists. What a rank has not sent is its error,
+ *           which it adds to its next gradient before it chooses. So nothing is lost, only delayed: the elements
+ *           that a rank has sent and its error add up to the sum of its gradients. Without feedback small elements
+ *           that always point one way never arrive k : max(1, floor(fraction n)) of a tensor of n elements: the same
+ *           on all ranks, so that lists need no lengths
  *   bytes : a rank receives 8 k (W-1), where an all-reduce by a ring takes 8 n (W-1)/W: fewer only while k/n < 1/W. Lists are
  *           gathered, since the sum of lists with different indices is no list of k entries
  *   cost  : an all-gather for each bucket; about six passes over each gradient, to find its largest elements and to add up; an

@@ -1,4 +1,4 @@
-/* units_memory — where the parameters lie that come and go.
+/* units_memory — where the gathered parameters and each rank's slices lie.
  *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
  *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in
  *           half precision

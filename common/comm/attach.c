@@ -1,6 +1,6 @@
 /* attach — gives a group whose ranks have met a path for the memory of their GPUs.
- *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, where the ranks can talk to
- *           one another: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
+ *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, over the group's host
+ *           memory: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
  *           meeting in the host's channel at which each rank announces one number
  *   cost  : a meeting per comparison, some microseconds; then NCCL's own initialisation, a second for two GPUs and many
  *           seconds for eight

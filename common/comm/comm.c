@@ -1,5 +1,4 @@
-/* comm — from the calls of comm.h to tasks on a stream: arguments are checked here, once; everything behind trusts
- * them. */
+/* comm — turns the calls of comm.h into tasks on a stream. Arguments are checked here, once; later stages trust them. */
 #include "common/comm/comm.h"
 
 #include <string.h>

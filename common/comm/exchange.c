@@ -1,4 +1,4 @@
-/* exchange — moving the data of a collective operation (the idea is told in exchange.h).
+/* exchange — moving the data of a collective operation (exchange.h describes the idea).
  *   cost  : one round: 1 step, a copy in.  direct: 2 steps, no copy.  staged: 1 + slices steps, a copy in (and out, for
  *           results in place) that overlaps with nothing but stays in the cache: slices are 256 KiB per rank
  *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. A rank

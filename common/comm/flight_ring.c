@@ -1,14 +1,15 @@
 /* flight_ring — the ring in which each rank keeps its last operations, and comparing with the others' rings.
- *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring in
- *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
- *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
+ *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring
+ *           in memory that all ranks see. A rank that has waited too long reads there which ranks are missing and
+ *           which run another operation; NCCL reports neither. The memory lives as long as any rank, so the ring
+ *           survives its owner
  *   debug : --debug-collectives waits at each operation until all ranks have enqueued it, and compares before it runs
- *   cost  : ten stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
- *           no lock, no allocation, no system call. bench_comm --flight-cost measures it
+ *   cost  : ten stores into a cache line that no other rank reads while all goes well, and one reading of the coarse
+ *           clock; no lock, no allocation, no system call. bench_comm --flight-cost measures it
  *   order : an entry's number is 0 while it is written, and a reader that finds another number afterwards than before
  *           does not use what it read. Operations of all groups are numbered together, so that their order shows. A
  *           rank that is further ahead than its ring reaches back is not compared
- *   fails : an operation that fails is never marked as done. Of launches of a graph nothing is known */
+ *   fails : an operation that fails is never marked as done. Launches of a graph are not recorded */
 #define _GNU_SOURCE
 #include <string.h>
 #include <time.h>

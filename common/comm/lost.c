@@ -1,7 +1,7 @@
-/* lost — who has died, has left, or is heard of no more.
- *   idea  : the kernel says which processes of this host have ended (pidfds), this host's mirror what the other hosts say
- *           of theirs (mirror.h); a rank that leaves says so in its slot. Ranks of another host are heard of through its
- *           leader, and through this host's
+/* lost — which ranks have died, left, or fallen silent.
+ *   idea  : the kernel reports which processes of this host have ended (pidfds), this host's mirror what the other
+ *           hosts report of theirs (mirror.h); a rank that leaves marks its slot. News of another host's ranks comes
+ *           through its leader and this host's
  *   cost  : a system call for all ranks, by those only that have waited for a patrol interval
  *   fails : where the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE

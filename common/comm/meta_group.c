@@ -1,5 +1,5 @@
-/* meta_group — a group of which one rank exists: the others are taken to do what it does.
- *   idea  : a recorded job is symmetric, so one rank says it all. Its operations are checked, numbered, enqueued and
+/* meta_group — a group in which one rank exists, and the others are assumed to do the same.
+ *   idea  : a recorded job is symmetric, so one rank is enough. Its operations are checked, numbered, enqueued and
  *           counted as those of any group, and move nothing. What ranks tell each other through the host's memory
  *           (shapes, counts, clocks) comes back as if all had said the same
  *   cost  : an operation is a launch. Messages and bytes are counted by the formulas that the real operations keep to:

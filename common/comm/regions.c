@@ -2,8 +2,8 @@
  *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a page-locked
  *           companion of it in the group's memory, through which operations go; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
- *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
- *           and the group goes on */
+ *   fails : a rank that gets no memory announces that in a vote; all ranks then undo the allocation and return the
+ *           failure, and the group remains usable */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* staged — operations on GPU memory by way of the host.
+/* staged — operations on GPU memory through host memory.
  *   idea  : what an operation reads is copied to page-locked memory of the host, the group's own algorithms run on it
  *           there, and what they wrote is copied back. Memory of ls_comm_alloc_shared has a companion in the group's
  *           shared memory, so that ranks reduce one another's data where it lies; other buffers go through private

@@ -3,8 +3,8 @@
  *   order : the queue has one producer (the thread that owns the stream) and one consumer (the worker); the two flags are
  *           its only synchronisation, so enqueueing takes no lock and, while the worker is awake, no system call. A brief
  *           item for an idle worker is run by the caller, since waking the worker would take longer
- *   fails : a wait that misses its deadline poisons the device; its stream goes on, skipping tasks, so that nobody who
- *           waits for a later record hangs */
+ *   fails : a wait that misses its deadline poisons the device; its stream continues without running tasks, so that
+ *           no wait for a later record hangs */
 #include "common/device/cpu_streams.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
- *
  * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores
- * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to the
- * device's one thread: a device that borrowed its neighbour's core would make every scaling figure a lie. */
+ * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to
+ * the device's one thread: a device that borrowed its neighbour's core would falsify every scaling figure. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
-/* segments — activations that are dropped and made again: activation checkpointing, as torch.utils.checkpoint does it.
- *   idea  : backward needs what forward has made of every layer, and takes it last layer first. So it is enough to keep the
- *           inputs of segments of a few blocks each, and to run a segment forward once more when backward comes to it.
- *           All segments take turns with one memory. The last one's is still there when backward begins
+/* segments — activation checkpointing: activations are dropped and recomputed, as torch.utils.checkpoint does.
+ *   idea  : backward needs each layer's activations, last layer first. So it is enough to keep the inputs of
+ *           segments of a few blocks each, and to run a segment forward once more when backward reaches the segment.
+ *           All segments share one memory in turn; the last segment's activations are still there when backward
+ *           begins
  *
  *               forward   1 | 2 | 3          | marks what is kept: the input of a segment
  *               backward          3  2 2' 1 1'      in full: 3', then 2 again and 2', then 1 again and 1'

@@ -1,7 +1,7 @@
-/* devices — from what the user asks for and what the machine has to a list of devices.
- *   idea  : "auto" takes GPUs if there is one, so everybody gets them without an option; what it took, and why, is said
- *           to those who ask with --verbose. A launcher must stay free of CUDA, whose threads and contexts do not
- *           survive a fork: it looks for GPUs in a child, which tells what it found through a pipe and ends
+/* devices — makes a list of devices from the user's options and the machine's hardware.
+ *   idea  : "auto" takes GPUs if there are any, so no option is needed; --verbose prints the choice and its reason.
+ *           A launcher must stay free of CUDA, whose threads and contexts do not survive a fork: it looks for GPUs
+ *           in a child process, which reports through a pipe and ends
  *   fails : a GPU is asked for and cannot be had: one line with what is missing. A child that crashes or hangs in the driver counts as
  *           "no GPU" */
 #define _GNU_SOURCE

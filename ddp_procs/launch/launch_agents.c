@@ -3,8 +3,9 @@
  *           so each works out the same numbers of ranks, or the same error, by itself. Host 0 then serves a store for the
  *           round's ranks, and sets where that is
  *   cost  : M + 1 values set, M (M + 1) read by the M agents of a round
- *   fails : a host that does not come is named when the deadline passes, by all that wait; while they do, they say for
- *           whom. One that can start no ranks says so in its entry, so that nobody waits for it */
+ *   fails : a host that does not arrive is named by all waiting hosts when the deadline passes; meanwhile they print
+ *           which host they wait for. A host that cannot start ranks marks its entry, so that no other waits for
+ *           them */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_agents.h"
 

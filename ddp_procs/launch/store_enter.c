@@ -1,7 +1,7 @@
 /* store_enter: connects, shows the pass, and reads whether the store admits it.
  *   fails : a server that many strangers connect to may drop a client before it has read its hello. So if the
- *           connection is closed before the reply, it is tried again, for some seconds. What answers in another
- *           protocol is no store. */
+ *           connection is closed before the reply, it is tried again, for some seconds. A server that answers in
+ *           another protocol is not a store. */
 #include "ddp_procs/launch/store_enter.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* class_loss — the three steps of a cross entropy whose classes ranks share out (kernels.h): what each does with its part.
- *   cost  : each step reads the part's logits once; exponentials are computed twice, since what they are divided by is known
- *           only when all ranks have been asked, and keeping them would take as much memory as the logits
+ *   cost  : each step reads the part's logits once; exponentials are computed twice, since their divisor is known
+ *           only after a reduction over all ranks, and storing them would take as much memory as the logits
  *   order : rows ascending, the loss summed in double; within a row, classes ascending. All ranks get the same loss, of the
  *           same numbers */
 #include "common/base/log.h"

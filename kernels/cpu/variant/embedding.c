@@ -2,7 +2,7 @@
  *   cost  : forward and backward each touch rows x channels elements; backward clears the table's gradient first
  *   order : backward adds rows in ascending order, each to the gradient of its token: no list of a token's rows is needed
  *   parts : a part of the table has rows for its own tokens only; the others count as rows of zeros
- *   fails : a token outside of the table ends the operation */
+ *   fails : a token out of range fails the operation */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/half.h"
 

@@ -386,7 +386,7 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     assert_int_equal(ls_flight_write(record, scratch_path("flight.jsonl")), LS_OK);
     ls_flight_free(record);
     expect_refusal_with("\"version\":1", "\"version\":2", "has version 2; this program reads version 1");
-    expect_refusal_with("\"line\":\"record\"", "\"line\":\"group\"", "no flight record");
+    expect_refusal_with("\"line\":\"record\"", "\"line\":\"group\"", "expected a flight record");
     expect_refusal_with("\"world_size\":3", "\"world_size\":65", "bad.jsonl:1");
     expect_refusal_with("\"world_size\":3", "\"world_size\":4", "cut short");
     expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "cut short");

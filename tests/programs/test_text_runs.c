@@ -185,7 +185,8 @@ TEST_IN(programs, test_refusals_take_one_line) {
         {"--model mlp --data text:LICENSE", "--data text:LICENSE is a text, but mlp takes images", 2},
         {"--model gpt:1,3,8,8", "8", 2}, /* HEADS that do not divide CHANNELS */
         {"--generate 3", "--generate continues a text, but mlp takes images", 2},
-        {"--model gpt --generate 3 --data random:0", "--generate continues a text, but --data random:0 is none", 2},
+        {"--model gpt --generate 3 --data random:0", "--generate continues a text, but --data random:0 is not a text",
+         2},
         {"--model gpt --generate 0", "--generate", 2},
         {"--model gpt --temperature 0 --generate 3", "--temperature", 2},
     };

@@ -183,7 +183,8 @@ static bool same_tensor(struct content *left, struct content *right, const char 
 
 /* A branch that no rank takes: refused by name, in the first step. */
 TEST_IN(programs, test_branch_is_refused) {
-    static const char names[] = "cannot finish: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 waits";
+    static const char names[] =
+        "error: 2 parameters got no gradient: aux.weight aux.bias; bucket 1 of 1 and all after it wait";
     expect_status(1, "ddp_train --model branched --steps 3");
     assert_int_equal(count_text(p.err_text, names), 1);
     assert_non_null(strstr(p.err_text, "--find-unused"));

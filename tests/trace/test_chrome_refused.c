@@ -29,7 +29,7 @@ static char *replaced(const char *text, const char *what, const char *with, int 
 static const struct damage {
     const char *what, *with, *said;
 } damages[] = {
-    {"\"format\": 1", "\"format\": 2", "another format"},
+    {"\"format\": 1", "\"format\": 2", "format is not 1"},
     {"\"mode\": \"ddp\", ", "", "mode is missing"},
     {"\"world_size\": 2, \"rec", "\"world_size\": -1, \"rec", "world_size must lie between"},
     {"\"world_size\": 2, \"rec", "\"world_size\": 0, \"rec", "world_size must lie between 1"},
@@ -188,7 +188,7 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
         {"\"run\": 77", "\"run\": 78", "run differs"},
         {"\"overlap\": true", "\"overlap\": false", "overlap differs"},
         {"[\"fc1.bias\", 256]", "[\"fc1.bias\", 255]", "parameter 1 differs"},
-        {", [\"fc1.bias\", 256]", "", "1 parameters, and 2 in the other files"},
+        {", [\"fc1.bias\", 256]", "", "1 parameters, but 2 in the other files"},
         {"\"Seq\": 5", "\"Seq\": 6", "1 tasks for 2 ranks"},
         {"\"Group size\": 2", "\"Group size\": 3", "of 3 ranks here"},
         {"\"Collective name\": \"all_reduce\"", "\"Collective name\": \"broadcast\"", "\"all_reduce\" of 2 elsewhere"},
@@ -218,9 +218,9 @@ TEST_IN(scratch, test_a_cycle_is_refused_where_it_lies) {
 
 static void expect_not_cleared(const char *file) {
     assert_int_equal(ls_trace_check_folder(scratch_path("run")), LS_ERR_INVALID);
-    scratch_expect_error(file, "move it away");
+    scratch_expect_error(file, "move the file away");
     assert_int_equal(ls_trace_clear(scratch_path("run")), LS_ERR_INVALID);
-    scratch_expect_error(file, "move it away");
+    scratch_expect_error(file, "move the file away");
     assert_int_equal(access(scratch_path("run/rank_1.pt.trace.json"), F_OK), 0);
 }
 

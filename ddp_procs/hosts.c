@@ -68,7 +68,7 @@ static ls_status find_address(ddp_hosts *hosts, const ddp_store *store, const dd
         return ls_fail(
             LS_ERR_USAGE,
             "the environment's " INTERFACE_VARIABLE
-            "is '%s', but this host has no network interface of that name with an IPv4 address; choose among %s",
+            " is '%s', but this host has no network interface of that name with an IPv4 address; choose among %s",
             interface, ddp_address_list(own, sizeof own));
     if (!interface && !ddp_store_own_address(store, hosts->address)) memcpy(hosts->address, "127.0.0.1", 10);
     if (!ddp_address_is_loopback(hosts->address) || getenv(IDENTITY_VARIABLE)) return LS_OK;

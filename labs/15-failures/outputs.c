@@ -124,7 +124,7 @@ static void put_other_settings(struct scene *s) {
     char reason[160];
     if (s->victim == 0) s->victim = s->first, s->first = 0; /* rank 0 is what the others are compared with */
     int has = 1 + draw(s, 1000);
-    snprintf(reason, sizeof reason, "%s: rank %d has %d, rank 0 has %d; expected the same on all ranks",
+    snprintf(reason, sizeof reason, "%s: rank %d has %d, but rank 0 has %d; expected the same on all ranks",
              options[draw(s, 5)], s->victim, has, has + 1 + draw(s, 1000));
     put(s, "ddp_train[rank %d]: error: %s\n", s->first, reason);
     for (int i = 0; i < s->others; i++) put(s, "ddp_train[rank %d]: error: %s\n", s->order[i], reason);

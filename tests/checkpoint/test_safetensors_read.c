@@ -159,16 +159,16 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
         {"{\"\x82\x80\":{}}", "not UTF-8"},
         {"{\"\xc3Z\":{}}", "not UTF-8"},
         {"{\"\xc3", "not UTF-8"},
-        {"{\"a\\u0000b\":{}}", "zero character"},
+        {"{\"a\\u0000b\":{}}", "NUL character"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         craft(rows[i].header, 0);
         expect_refusal(LS_ERR_FORMAT, rows[i].text, NULL);
     }
     craft_bytes("{\"a\0\":{}}", 10, 0);
-    expect_refusal(LS_ERR_FORMAT, "zero character", NULL);
+    expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
     craft_bytes("{}\0\0", 4, 0);
-    expect_refusal(LS_ERR_FORMAT, "zero character", NULL);
+    expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
     /* an escaped backslash before u0000 is not a zero, and these are well-formed */
     craft(
         "{\"\\\\u0000 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}",
@@ -197,7 +197,7 @@ TEST_IN(scratch, entries_that_cannot_be) {
         {"{'dtype':'F32','shape':['2'],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[9007199254740992],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[1e999],'data_offsets':[0,8]}", "whole numbers", LS_ERR_FORMAT},
-        {"{'dtype':'F32','shape':[2,1,1,1,1,1,1,1,1],'data_offsets':[0,8]}", "more than 8 dim", LS_ERR_UNSUPPORTED},
+        {"{'dtype':'F32','shape':[2,1,1,1,1,1,1,1,1],'data_offsets':[0,8]}", "too many dim", LS_ERR_UNSUPPORTED},
         {"{'dtype':'F32','shape':[2]}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':8}", "data_offsets are not", LS_ERR_FORMAT},
         {"{'dtype':'F32','shape':[2],'data_offsets':[8]}", "data_offsets are not", LS_ERR_FORMAT},

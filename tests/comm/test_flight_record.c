@@ -388,8 +388,8 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     expect_refusal_with("\"version\":1", "\"version\":2", "has version 2; this program reads version 1");
     expect_refusal_with("\"line\":\"record\"", "\"line\":\"group\"", "expected a flight record");
     expect_refusal_with("\"world_size\":3", "\"world_size\":65", "bad.jsonl:1");
-    expect_refusal_with("\"world_size\":3", "\"world_size\":4", "cut short");
-    expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "cut short");
+    expect_refusal_with("\"world_size\":3", "\"world_size\":4", "is truncated");
+    expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "is truncated");
     expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is no presence");
     expect_refusal_with("\"rank\":1,\"pid\"", "\"rank\":2,\"pid\"", "found rank 2, expected rank 1");
     expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is no kind");

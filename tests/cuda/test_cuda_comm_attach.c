@@ -160,7 +160,7 @@ TEST(ranks_that_fail_before_it_are_named) {
 static void two_paths_body(struct rank *rank) {
     CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(rank_attach(rank, rank->rank == 1 ? LS_COMM_NCCL : LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), rank 0 runs attach_device (staged)"));
+    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), but rank 0 runs attach_device (staged)"));
     rank_close(rank);
 }
 

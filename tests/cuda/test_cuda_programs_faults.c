@@ -189,7 +189,7 @@ TEST_IN(programs, test_ranks_with_and_without_gpus) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
     for (int r = 0; r < RANKS; r++)
-        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
+        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, but rank 0 has cuda, by ls_cuda.so of build ");
 }
 
 TEST_IN(programs, test_a_rank_is_killed) {

@@ -64,7 +64,7 @@ TEST_IN(scratch, cifar_10) {
     folders_write_records("data_batch_4.bin", 6, 4, 1, 10, 3073 * 4 - 1);
     expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or not a CIFAR file", "12291 bytes");
     folders_write_records("data_batch_4.bin", 10, 4, 1, 11, 0);
-    expect_refused(LS_ERR_FORMAT, "label 10 of sample 6 is out of range 0 to 9: there are 10 classes", NULL);
+    expect_refused(LS_ERR_FORMAT, "label 10 of sample 6 is out of range 0 to 9: the data has 10 classes", NULL);
     folders_write_records("data_batch_4.bin", 0, 0, 1, 10, 0);
     expect_refused(LS_ERR_FORMAT, "data_batch_4.bin is truncated or not a CIFAR file", NULL);
 }
@@ -218,7 +218,7 @@ TEST_IN(scratch, test_samples_are_of_the_training_samples_kind) {
     unlink(scratch_path("test_targets.npy"));
     expect_refused(LS_ERR_IO, "there is no test_targets.npy or test_targets.npy.gz", NULL);
     folders_write_records("train.bin", 0, 1, 2, 100, 0);
-    expect_refused(LS_ERR_FORMAT, "has files of two data sets", "keep one");
+    expect_refused(LS_ERR_FORMAT, "has files of two data sets", "keep the files of one");
 }
 
 struct wrong {
@@ -227,7 +227,7 @@ struct wrong {
 
 TEST_IN(scratch, what_is_no_data_gets_its_own_line) {
     static const struct wrong rows[] = {
-        {"train.pt", "but train.pt: convert it with: python3 -c", "torch.load("},
+        {"train.pt", "but can read train.pt after conversion: convert it with: python3 -c", "torch.load("},
         {"a.pth", "but a.pth: convert it with: python3 -c", "torch.load("},
         {"table.CSV", "but table.CSV: convert it with: python3 -c", "n.loadtxt("},
         {"x.npz", "but x.npz: convert it with: python3 -c", "z.files[:2]"},
@@ -262,7 +262,7 @@ TEST_IN(scratch, the_folder_that_was_meant) {
     scratch_expect_error("is a file; expected a folder: give --data ", "/batches");
     unlink(scratch_path("batches/train.bin"));
     scratch_write("batches/b.png", "", 0);
-    expect_refused(LS_ERR_IO, "but batches/b.png: convert it with: python3", NULL);
+    expect_refused(LS_ERR_IO, "but can read batches/b.png after conversion: convert it with: python3", NULL);
     assert_int_equal(ls_dataset_open_folder(&train, NULL, "fashion-mnist", &normalize), LS_ERR_IO);
     scratch_expect_error("fashion-mnist is not installed: apt-get install dataset-fashion-mnist", NULL);
 }

@@ -103,7 +103,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--lr", r == 1 || r == 3 ? "0.1" : "0.001");
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
     run_job(j);
-    static const char line[] = "--lr: ranks 1, 3 have 0.1, rank 0 has 0.001; expected the same on all ranks";
+    static const char line[] = "--lr: ranks 1, 3 have 0.1, but rank 0 has 0.001; expected the same on all ranks";
     for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not to blame, ends too */
     free(j);
 
@@ -111,7 +111,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     ddp_facts_add(&j->ranks[0].facts, "--x", "a\033[2J\nb");
     run_job(j);
     for (int r = 0; r < 2; r++)
-        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, rank 0 has a?[2J?b; expected the same on all ranks");
+        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, but rank 0 has a?[2J?b; expected the same on all ranks");
     free(j);
 }
 
@@ -143,7 +143,7 @@ TEST(test_many_differences) {
         ddp_facts_add(&j->ranks[r].facts, "--seed", seed);
     }
     run_job(j);
-    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, rank 0 has 0; expected the same on all ranks");
+    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, but rank 0 has 0; expected the same on all ranks");
     for (int r = 17; r < j->world_size; r++) {
         const member *rank = &j->ranks[r];
         assert_int_equal(rank->status, LS_ERR_USAGE);
@@ -216,7 +216,8 @@ TEST(test_what_is_no_facts) {
         j->ranks[1].facts.nbytes = nbytes[i];
         run_job(j);
         for (int r = 0; r < 2; r++)
-            expect(j, r, LS_ERR_USAGE, "--model: rank 1 has not known, rank 0 has mlp; expected the same on all ranks");
+            expect(j, r, LS_ERR_USAGE,
+                   "--model: rank 1 has not known, but rank 0 has mlp; expected the same on all ranks");
         free(j);
     }
 }
@@ -278,7 +279,7 @@ static void compare_with(size_t changed, party parties[2]) {
 static void text_of_difference(const ls_option *row, char *text, size_t capacity) {
     static const char *const formats[] = {
         [LS_SAME_VALUE] = "--%s: rank 1 has ",
-        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, rank 0 has none; expected the same on all ranks",
+        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, but rank 0 has none; expected the same on all ranks",
         [LS_MAY_DIFFER] = "%.0s",
     };
     snprintf(text, capacity, formats[row->agreement], row->name);

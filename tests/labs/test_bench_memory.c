@@ -47,7 +47,7 @@ TEST_IN(scratch, wrong_usage) {
     assert_int_equal(parse(WORD("--models=deep"), WORD("--n=3"), NULL), LS_ERR_USAGE);
     scratch_expect_error("deep: 3 devices cannot share a batch of 512 equally", NULL);
     assert_int_equal(parse(WORD("--n=2,4,8,16,32"), NULL, NULL), LS_ERR_USAGE);
-    scratch_expect_error("at most 4 numbers", NULL);
+    scratch_expect_error("expected at most 4", NULL);
     assert_int_equal(parse(WORD("--models=deep"), WORD("--n=4,2,4"), WORD("--batch=8")), LS_OK);
     assert_int_equal(settings.n.count, 2);
     assert_int_equal(settings.models[0].batch, 8);

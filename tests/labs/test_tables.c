@@ -261,5 +261,5 @@ TEST_IN(scratch, test_least_squares_refuses) {
     scratch_expect_error("not finite", NULL);
     fit = (struct tables_fit){.parameters = 3, .points = 2, .value = {1, 1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_ERR_INVALID);
-    scratch_expect_error("3 parameters to 2 points", NULL);
+    scratch_expect_error("3 parameters with 2 points", NULL);
 }

@@ -73,7 +73,7 @@ TEST_IN(scratch, test_refused_files) {
         {PART(ON ", \"micro_batch\": 8", ROW ", " SHOWN), "no whole number of micro-batches"},
         {PART(ON ", \"batch\": 64, \"micro_batch\": 12", ROW ", " SHOWN), "no whole number of micro-batches"},
         {PART(ON ", \"batch\": 64, \"micro_batch\": 32", ROW ", " SHOWN), "no whole number of micro-batches"},
-        {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row occurs twice"},
+        {PART(ON, ROW ", " SHOWN) "," PART(ON, ROW ", " SHOWN), "this row is there twice"},
         {"{\"sums\": \"a\", \"unit\": \"ms\", \"mean_error\": 0.1}", "rows that count in them"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\"}", "a bound on the mean error"},
         {SUMMED ", {\"sums\": \"a\", \"unit\": \"ms\", \"how\": \"h\", \"mean_error\": 0.1, \"of_free\": 0.5}",

@@ -204,7 +204,7 @@ TEST(test_what_one_machine_cannot_do) {
         {"--rdzv-endpoint localhost:70000 train",
          "--rdzv-endpoint: expected HOST or HOST:PORT, found 'localhost:70000'", NULL},
         {"--rdzv-endpoint [::1 train", "--rdzv-endpoint: expected HOST or HOST:PORT, found '[::1'", NULL},
-        {"--rdzv-endpoint :29400 train", "--rdzv-endpoint: ':29400' is not", NULL},
+        {"--rdzv-endpoint :29400 train", "--rdzv-endpoint: expected HOST or HOST:PORT, found ':29400'", NULL},
         {"--nproc-per-node many train", "option --nproc-per-node: expected a number, gpu, cpu or auto, found 'many'",
          ""},
         {"--nproc-per-node 0 train", "option --nproc-per-node: 0 is out of range; expected 1 to 64", ""},

@@ -209,7 +209,7 @@ TEST(test_a_host_that_never_comes) {
         if (host == 0)
             expect_line(
                 &j, host,
-                "host 1 of 2 did not arrive within 0.5 s to 127.0.0.1:#: start ddprun there, with its --node-rank and "
+                "host 1 of 2 did not arrive within 0.5 s at 127.0.0.1:#: start ddprun there, with its --node-rank and "
                 "the same --master-addr and --master-port; allow more with --rdzv-conf timeout=SECONDS");
         else
             expect_line(&j, host,

@@ -230,20 +230,20 @@ TEST_CASE(test_launchers_that_contradict_each_other) {
         const char *environment, *refused; /* NULL: taken, as the given rank */
         int rank, world_size;
     } cases[] = {
-        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and of mpirun OMPI_COMM_WORLD_RANK=1",
+        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and from mpirun OMPI_COMM_WORLD_RANK=1",
          0, 0},
         {HAND(0, 1) OMPI(0, 2, 0, 2),
          "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or unset OMPI_COMM_WORLD_RANK", 0, 0},
         {HAND(0, 2) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
-        {HAND(0, 1) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
-        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and of srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
+        {HAND(0, 1) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
+        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and from srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
         {HAND(0, 1) STEP(1, 2, 0, 1, "1(x2)"), "contradict each other", 0, 0},
-        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and of mpirun", 0, 0},
+        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and from mpirun", 0, 0},
         {"RANK=1 WORLD_SIZE=8 " OMPI(0, 2, 0, 2) AT, "contradict each other", 0, 0},
         {OMPI(0, 1, 0, 1) STEP(1, 2, 1, 0, "2"), "the environment has OMPI_COMM_WORLD_RANK=0", 0, 0},
         {OMPI(0, 2, 0, 2) STEP(1, 4, 0, 1, "1(x4)"), "contradict each other", 0, 0},
         {OMPI(0, 4, 0, 4) STEP(1, 4, 1, 0, "4"), "contradict each other", 0, 0},
-        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1", 0, 0},
+        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1", 0, 0},
         {"GROUP_WORLD_SIZE=1 " TORCH(0, 2, 29500) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
         /* the same numbers, said twice */
         {HAND(1, 2) OMPI(1, 2, 1, 2), NULL, 1, 2},

@@ -71,7 +71,7 @@ TEST_IN(scratch, shapes_and_parameters_are_printed) {
     assert_non_null(strstr(text, "        (\"0\", nn.Linear(5, 3)),\n        (\"1\", nn.ReLU()),\n"));
     free(text);
     assert_int_equal(ls_network_print(stdout, "gpt", LS_NETWORK_AS_TEXT), LS_ERR_USAGE);
-    scratch_expect_error("gpt is no text", NULL);
+    scratch_expect_error("gpt cannot be printed as a text", NULL);
 }
 
 /* --- what becomes of lines ---------------------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ TEST_IN(scratch, words_that_mean_nothing) {
         {"conv 5 kernel 3 bias no\n", "5x5x5", "bias takes only `none`"},
         {"maxpool 16\n", "5x32x32", "maxpool needs a number from 2 to 15, not 16"},
         {"maxpool 2 stride 2\n", "5x5x5", "maxpool does not take `stride`; expected name NAME or from NAME"},
-        {"linear 3 kernel 2\n", "5", "linear does not take `kernel`; it takes bias none, name NAME"},
+        {"linear 3 kernel 2\n", "5", "linear does not take `kernel`; expected bias none, name NAME"},
         {"avgpool 2\n", "5x5x5", "avgpool takes only `global`"},
         {"linear 5\nadd later\nlinear 5 name later\n", "5", "net.net:2: add later: no earlier layer is called later"},
         {"linear 5 from itself name itself\n", "5", "from itself: no earlier layer"},

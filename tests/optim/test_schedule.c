@@ -104,7 +104,7 @@ TEST_IN(scratch, bad_numbers_are_refused) {
     }
     ls_schedule s = plain;
     s.decay_epochs = 0;
-    expect_refused(s, "--lr-decay-epochs 0", NULL);
+    expect_refused(s, "--lr-decay-epochs is 0", NULL);
     s = plain;
     s.warmup_steps = -1;
     expect_refused(s, "--warmup-steps -1", NULL);

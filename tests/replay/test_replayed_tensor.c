@@ -215,7 +215,7 @@ TEST_WITH(open_all, close_all, what_cannot_be_shared_is_refused_by_name) {
     expect_refusal("wide", &plan, "8 ranks do not form a grid of --tensor 3");
     plan = plan_of(2, 64);
     plan.sequence = true;
-    expect_refusal("wide", &plan, "wide is no text");
+    expect_refusal("wide", &plan, "wide is not a text");
     plan = plan_of(2, 64);
     plan.every = 1;
     expect_refusal("wide", &plan, "--checkpoint-activations");

@@ -82,7 +82,7 @@ TEST_IN(scratch, the_datas_vocabulary_completes_the_model) {
     assert_true(!train && !test);
     o = options_for("gpt", "sums:x");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-    scratch_expect_error("sums:x", "no number");
+    scratch_expect_error("sums:x", "expected a number as the seed");
     o = options_for("gpt", "text:");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
     scratch_expect_error("needs the name of a file", NULL);

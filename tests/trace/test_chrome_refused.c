@@ -40,7 +40,7 @@ static const struct damage {
     {"\"steps\": 1", "\"steps\": 0", "steps must lie between 1"},
     {"\"steps\": 1", "\"steps\": 6", "the header announces 6 steps, but the file has only 5 tasks"},
     {"\"rank\": 0", "\"rank\": 2", "rank must lie between 0 and 1"},
-    {"\"steps\": 1", "\"steps\": 1, \"stepps\": 1", "stepps is not known"},
+    {"\"steps\": 1", "\"steps\": 1, \"stepps\": 1", "stepps is not a known key"},
     {"[\"fc1.bias\", 256]", "[\"fc1.bias\", -1]", "a parameter must be [name, count]"},
     {"[\"fc1.bias\", 256]", "[\"fc1.bias\"]", "a parameter must be [name, count]"},
     {"\"origin_us\": 5000.125", "\"origin_us\": 1e300", "origin_us must lie between"},

@@ -119,7 +119,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
          .empty = "1,2,4, and a virtual time for 8, or the next number below it that divides the batch; on GPUs the "
                   "powers of two up to their number"},
         {.kind = LS_OPTION_CHOICE, .name = "device", .to.number = &c->device, .choices = devices,
-         .help = "what a device is: a core (cpu) or a GPU (cuda); more devices than GPUs share them"},
+         .help = "kind of devices: a core (cpu) or a GPU (cuda); devices share GPUs if there are fewer"},
         {.kind = LS_OPTION_HEADING, .help = "How it is measured"},
         {.kind = LS_OPTION_INT, .name = "rounds", .to.number = &s->rounds, .argument = "R",
          .limits = LS_BETWEEN(1, BENCH_ROUNDS_MAX), .help = "runs of each row; every row runs once per round"},
@@ -128,7 +128,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
          .help = "training steps per run; the first 10 (on GPUs 20, or 40 where steps are short) are not timed",
          .empty = "mlp 600, convnet 60; on GPUs ten times as many"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
+         .limits = LS_ABOVE(0), .help = "end a run after this many seconds; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: dp_vs_ddp.txt (all tables), dp_vs_ddp*.csv, dp_vs_ddp.json, traces"},

@@ -40,7 +40,7 @@ static ls_status parse(memory_settings *s, struct choices *c, int argc, char **a
          .limits = LS_BETWEEN(LS_WARMUP_STEPS + 1, 10000000), .help = "training steps per run; the first 10 are not timed",
          .empty = "deep 16, wide 20"},
         {.kind = LS_OPTION_DOUBLE, .name = "timeout", .to.real = &s->timeout_s, .argument = "SECONDS",
-         .limits = LS_ABOVE(0), .help = "a run that takes longer is ended; its row counts as failed"},
+         .limits = LS_ABOVE(0), .help = "end a run after this many seconds; its row counts as failed"},
         {.kind = LS_OPTION_HEADING, .help = "What is written"},
         {.kind = LS_OPTION_STRING, .name = "out", .to.text = &s->folder, .argument = "DIR",
          .help = "folder for the results: memory.txt, memory.csv, memory.json"},

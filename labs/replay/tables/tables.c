@@ -35,7 +35,7 @@ static ls_status parse(tables_settings *settings, int argc, char **argv, bool *h
          .to.real = &settings->timeout_s,
          .argument = "SECONDS",
          .limits = LS_ABOVE(0),
-         .help = "a training run that takes longer is ended, and its table with it"},
+         .help = "end a training run, and its table, after this many seconds"},
     };
     return BENCH_PARSE(table, "Prints published figures beside what is measured or replayed here.", argc, argv, help);
 }

@@ -92,7 +92,8 @@ static ls_status parse_bytes(const ls_option *option, const char *text, size_t *
                        option->name, text);
     int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
     if (errno == ERANGE || value > SIZE_MAX >> shift)
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected a finite number", option->name, text);
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected at most %zu bytes", option->name, text,
+                       SIZE_MAX);
     size_t nbytes = (size_t)value << shift;
     ls_status status = check_limits(option, (double)nbytes, text);
     if (status == LS_OK) *out = nbytes;

@@ -191,7 +191,7 @@ static const struct misfit {
     {empty, "lockstep.epoch is ''"},
     {too_many_steps, "step 5 does not fit 6 steps"},
     {epochs_without_steps, "step 5 does not fit 2 steps and 2 losses of epoch 4"},
-    {too_many_losses, "with 2 steps and 3 losses"},
+    {too_many_losses, "does not fit 2 steps and 3 losses"},
     {infinite_sum, "lockstep.loss_sum is 'inf'"},
     {no_sum, "lockstep.loss_sum is 'nan'"},
     {words, "lockstep.last_loss is '2.25 or so'"},

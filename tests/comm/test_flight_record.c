@@ -390,9 +390,9 @@ TEST_IN(scratch, a_damaged_file_is_refused) {
     expect_refusal_with("\"world_size\":3", "\"world_size\":65", "bad.jsonl:1");
     expect_refusal_with("\"world_size\":3", "\"world_size\":4", "is truncated");
     expect_refusal_with("\"group\":1,\"status\"", "\"group\":2,\"status\"", "is truncated");
-    expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is no presence");
+    expect_refusal_with("\"presence\":\"left\"", "\"presence\":\"gone\"", "\"gone\" is not a presence");
     expect_refusal_with("\"rank\":1,\"pid\"", "\"rank\":2,\"pid\"", "found rank 2, expected rank 1");
-    expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is no kind");
+    expect_refusal_with("\"kind\":\"reduce\"", "\"kind\":\"reduces\"", "\"reduces\" is not a kind");
     expect_refusal_with("\"root\":1", "\"root\":3", "bad.jsonl:");
     expect_refusal_with("\"group\":1,\"number\":1", "\"group\":2,\"number\":1", "bad.jsonl:");
     expect_refusal_with("\"number\":2", "\"number\":0", "bad.jsonl:");

@@ -228,13 +228,13 @@ struct wrong {
 TEST_IN(scratch, what_is_no_data_gets_its_own_line) {
     static const struct wrong rows[] = {
         {"train.pt", "but can read train.pt after conversion: convert it with: python3 -c", "torch.load("},
-        {"a.pth", "but a.pth: convert it with: python3 -c", "torch.load("},
-        {"table.CSV", "but table.CSV: convert it with: python3 -c", "n.loadtxt("},
-        {"x.npz", "but x.npz: convert it with: python3 -c", "z.files[:2]"},
-        {"x.parquet", "but x.parquet: convert it with: python3 -c", "pandas.read_parquet("},
-        {"x.zip", "but x.zip: unpack it with: unzip ", NULL},
-        {"x.tar.gz", "but x.tar.gz: unpack it with: tar -xf ", NULL},
-        {"cat.png", "but cat.png: convert it with: python3 -c", "PIL"},
+        {"a.pth", "but can read a.pth after conversion: convert it with: python3 -c", "torch.load("},
+        {"table.CSV", "but can read table.CSV after conversion: convert it with: python3 -c", "n.loadtxt("},
+        {"x.npz", "but can read x.npz after conversion: convert it with: python3 -c", "z.files[:2]"},
+        {"x.parquet", "but can read x.parquet after conversion: convert it with: python3 -c", "pandas.read_parquet("},
+        {"x.zip", "but can read x.zip after conversion: unpack it with: unzip ", NULL},
+        {"x.tar.gz", "but can read x.tar.gz after conversion: unpack it with: tar -xf ", NULL},
+        {"cat.png", "but can read cat.png after conversion: convert it with: python3 -c", "PIL"},
         {"data_batch_1", "CIFAR-10's Python files; expected its binary version", NULL},
         {"notes.txt", "there is no data in ", "train-images-idx3-ubyte"},
     };

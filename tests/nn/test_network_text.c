@@ -246,8 +246,8 @@ TEST_IN(scratch, words_that_mean_nothing) {
         {"linear 5 name input\n", "5", "name needs letters"},
         {"linear 5 name a2345678901234567890123456789012\n", "5", "name needs letters"},
         {"linear 5\ninput 5\n", "", "net.net:2: input must precede the layers"},
-        {"input 5x5\n", "", "net.net:1: input takes CHANNELSxHEIGHTxWIDTH"},
-        {"input 0x5x5\n", "", "net.net:1: input takes CHANNELSxHEIGHTxWIDTH"},
+        {"input 5x5\n", "", "net.net:1: input needs CHANNELSxHEIGHTxWIDTH"},
+        {"input 0x5x5\n", "", "net.net:1: input needs CHANNELSxHEIGHTxWIDTH"},
         {"loss hinge\n", "5", "loss must be cross_entropy or squared_error"},
         {"linear 5\n\177ELF\n", "5", "net.net:2: byte 0x7f is not plain text"},
         {"a b c d e f g h i j k l m n o p q\n", "5", "more than 16 words"},
@@ -255,7 +255,7 @@ TEST_IN(scratch, words_that_mean_nothing) {
     for (size_t i = 0; i < COUNT_OF(refusals); i++) expect_refused(&refusals[i]);
     char text[8000] = "";
     for (int i = 0; i < 1001; i++) memcpy(text + 5L * i, "relu\n", 6);
-    expect_refused(&(struct refusal){text, "5", "net.net:1001: more than 1000 layers"});
+    expect_refused(&(struct refusal){text, "5", "net.net:1001: a network cannot have more than 1000 layers"});
     memset(text, ' ', 201);
     strcpy(text + 201, "\n");
     expect_refused(&(struct refusal){text, "5", "net.net:1: a line has 201 bytes; expected at most 200"});

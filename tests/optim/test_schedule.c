@@ -100,14 +100,14 @@ TEST_IN(scratch, bad_numbers_are_refused) {
         expect_refused(s, "--lr-min", NULL);
         s = plain;
         s.decay_factor = bad[i];
-        expect_refused(s, "--lr-decay ", NULL);
+        expect_refused(s, "--lr-decay is ", NULL);
     }
     ls_schedule s = plain;
     s.decay_epochs = 0;
     expect_refused(s, "--lr-decay-epochs is 0", NULL);
     s = plain;
     s.warmup_steps = -1;
-    expect_refused(s, "--warmup-steps -1", NULL);
+    expect_refused(s, "--warmup-steps is -1", NULL);
     s = plain;
     s.min_rate = 2 * s.rate; /* which only a cosine would come to */
     assert_int_equal(ls_schedule_check(&s), LS_OK);

@@ -48,7 +48,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--bogus", 2, "unknown option --bogus"},
         {"extra", 2, "'extra' is not an option"},
         {"--save", 2, "--save needs a value"},
-        {"--model nope", 2, "no model \"nope\""},
+        {"--model nope", 2, "unknown model \"nope\""},
         {"--model mlp:", 2, "\"mlp:\""},
         {"--model mlp:784,0,10", 2, "expected sizes from 1"},
         {"--model wide:64", 2, "has one size"},

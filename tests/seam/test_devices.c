@@ -49,7 +49,7 @@ TEST_IN(scratch, devices_may_share_a_gpu_but_not_a_core) {
 TEST_IN(scratch, more_devices_than_gpus_are_told_how_to_share) {
     ls_device_choice choice = gpus(1);
     assert_int_equal(ls_devices_choose(&choice, &none, 4), LS_ERR_USAGE);
-    scratch_expect_error("--devices 4: there is 1 GPU;", "--device-ids 0,0,0,0;");
+    scratch_expect_error("--devices 4: there is 1 GPU;", "--device-ids 0,0,0,0,");
     choice = gpus(3);
     assert_int_equal(ls_devices_choose(&choice, &none, 64), LS_ERR_USAGE);
     scratch_expect_error("there are 3 GPUs", "--device-ids 0,1,2,0,1,2,0,1,2,0");

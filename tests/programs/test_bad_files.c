@@ -94,7 +94,7 @@ TEST_IN(programs, test_damaged_data) {
         write_images(images, 0, 0, 0x00000803);
         expect_bad_data("truncated");
         write_images(images, IMAGES_BYTES, 0, 0x00000801);
-        expect_bad_data("magic number 0x00000803 expected, 0x00000801 found");
+        expect_bad_data("expected magic number 0x00000803, found 0x00000801");
         write_images(images, IMAGES_BYTES, 4, 0xffffffff);
         expect_bad_data("announces 4294967295 elements");
         write_images(images, IMAGES_BYTES, 4, SAMPLES - 1);
@@ -143,7 +143,7 @@ TEST_IN(programs, test_another_image_size) {
     write_folder();
     for (int split = 0; split < 2; split++) {
         write_small_images(split ? test_images : train_images);
-        expect_bad_data(split ? "have 1 x 14 x 14 values, but those of" : "train-images-idx3-ubyte 1 x 14 x 14");
+        expect_bad_data(split ? "have 1 x 14 x 14 values, but those of" : "train-images-idx3-ubyte have 1 x 14 x 14");
     }
     write_small_images(train_images);
     write_small_images(test_images);
@@ -175,7 +175,7 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
     unlink(scratch_path("inputs.npy"));
     expect_bad_arrays("there is no data in ", "mlp:3,2");
     scratch_write("table.csv", "1,2", 3);
-    expect_bad_arrays("but table.csv: convert it with: python3 -c 'import numpy as n; ", "mlp:3,2");
+    expect_bad_arrays("but can read table.csv after conversion: convert it with: python3 -c 'import numpy as n; ", "mlp:3,2");
 }
 
 /* A class for each output of the model, however many; what nobody evaluates need not be there. */
@@ -220,7 +220,7 @@ TEST_IN(programs, test_damaged_weights) {
     expect_bad_weights(good, nbytes - 1, name);
     memcpy(bad, good, nbytes);
     memset(bad, 0xff, 8);
-    expect_bad_weights(bad, nbytes, "larger than the limit");
+    expect_bad_weights(bad, nbytes, "exceeds the limit");
     memcpy(bad, good, nbytes);
     bad[8] = '[';
     expect_bad_weights(bad, nbytes, "is not a valid safetensors file");

@@ -54,7 +54,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--model wide:64", 2, "has one size"},
         {"--model deep:784,10", 2, "unknown model \"deep:784,10\""},
         {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
-        {"--batch-size 9223372036854775807", 2, "too large"},
+        {"--batch-size 9223372036854775807", 2, "exceeds the limit"},
         {"--per-device-batch 9223372036854775807", 2, "too many"},
         {"--batch-size 65 --per-device-batch 32", 2, "--batch-size 65 and --per-device-batch 32 exclude each other"},
         {"--lr nan", 2, "--lr: 'nan' is not a number"},
@@ -80,7 +80,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--checkpoint-activations 0", 2,
          "--checkpoint-activations 0: expected a number of blocks, 1 or more, or sqrt"},
         {"--checkpoint-activations -1", 2, "--checkpoint-activations -1: expected"},
-        {"--checkpoint-activations 2x", 2, "--checkpoint-activations 2x: it takes"},
+        {"--checkpoint-activations 2x", 2, "--checkpoint-activations 2x: expected"},
         {"--checkpoint-activations 2147483648", 2, "--checkpoint-activations 2147483648: expected"},
         {"--data /no/such/folder", 1, "there is no data folder /no/such/folder"},
         {"--model wide", 1, "1 x 28 x 28 = 784 values, but the model takes 4096"},
@@ -153,7 +153,7 @@ TEST_IN(programs, test_devices_and_ranks) {
 TEST_IN(programs, test_lists_and_parts_of_layers) {
     static const struct refusal cases[] = {
         {"ddp_train --compress topk:0", 2, "--compress topk:0: expected none, fp16, bf16, topk:FRACTION"},
-        {"ddp_train --compress topk", 2, "--compress topk: it takes none"},
+        {"ddp_train --compress topk", 2, "--compress topk: expected none"},
         {"ddp_train --spawn 2 --compress topk:0.1 --shard-state 1", 2,
          "--compress topk:0.1 cannot be combined with --shard-state"},
         {"ddp_train --spawn 2 --compress topk:0.1 --precision fp16", 2,

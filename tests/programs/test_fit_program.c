@@ -46,7 +46,7 @@ TEST_IN(programs, test_csvs_that_are_refused) {
          ":3: how is replayed, but line 2 has measured", 1},
         {"a,single,1,8,8,measured,10,,,,\na,DDP,2,8,4,measured,9,,,,\na,DDP,2,8,4,measured,9,,,,\n", "",
          ":4: N = 2 of ddp is already in line 3", 1},
-        {"a,DDP,1,8,8,measured,10,,,,\n", "--how=virtual", "--how=virtual, but", 2},
+        {"a,DDP,1,8,8,measured,10,,,,\n", "--how=virtual", "--how is virtual, but", 2},
         {"", "", "has no rows", 1},
         {"a,DDP,4,8,2,measured,10,,yes,,\n", "", "a fit takes 1 to 64 points, but there are 0", 1},
     };

@@ -174,7 +174,7 @@ TEST_IN(programs, what_needs_numbers_is_refused) {
                    "--device-kind meta",
                    2, "give the number of ranks with --spawn N");
     expect_refusal("dp_train --device-kind meta", 2, "meta devices have no default number: give --devices N");
-    expect_refusal("dp_train --device-kind meta --device-ids 1,1", 2, "the devices are meta devices");
+    expect_refusal("dp_train --device-kind meta --device-ids 1,1", 2, "the devices are meta");
     expect_refusal("dp_train --device-kind meta --devices 8 --device-memory 50G --steps 1 --model " HUGE_MODEL, 1,
                    "device 0 is out of memory");
 }

@@ -206,7 +206,7 @@ TEST_IN(programs, test_bad_files) {
     expect_failure("3 ranks do not form a grid of --tensor 2",
                    "replay --node=hgx-h200 --workload=wide --batch=8 --mode=ddp --tensor=2 --n=3");
     expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
-    expect_failure("and not 5: launches under the host's lock",
+    expect_failure("ms, not 5: launches under the host's lock",
                    ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
     /* before anything is built or written */
     snprintf(line, sizeof line,

@@ -63,7 +63,7 @@ static const struct damage {
     {"\"after\": [0, 2]", "\"after\": [0, 1.5]", "after must hold ids"},
     {"\"after\": [0, 2]", "\"after\": [-1, 2]", "after must hold ids"},
     {"\"after\": [0, 2]", "\"after\": 0", "after must be an array"},
-    {"\"after\": [0, 2]", "\"aftr\": [0, 2]", "aftr is not known"},
+    {"\"after\": [0, 2]", "\"aftr\": [0, 2]", "aftr is not a known key"},
     {"\"us\": 12.345", "\"us\": -2", "us must lie between"},
     {"\"us\": 12.345", "\"us\": -0.5", "us is -0.5; expected -1 (not known) or at least 0"},
     {"\"us\": 12.345", "\"us\": 1e16", "us must lie between"},

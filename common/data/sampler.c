@@ -27,15 +27,15 @@ static int64_t count_of(const ls_sampler_options *options, int rank) {
 
 static ls_status check_options(const ls_sampler_options *options) {
     if (options->world_size < 1) {
-        return ls_fail(LS_ERR_INVALID, "sampler: world size %d is out of range; expected at least 1", options->world_size);
+        return ls_fail(LS_ERR_INVALID, "sampler: world size %d is out of range; expected at least 1",
+                       options->world_size);
     }
     if (options->rank < 0 || options->rank >= options->world_size) {
         return ls_fail(LS_ERR_INVALID, "sampler: rank %d is out of range; expected 0 to %d", options->rank,
                        options->world_size - 1);
     }
     if (options->dataset_count < 0 || options->dataset_count > INT64_MAX / (int64_t)sizeof(int64_t) / 2) {
-        return ls_fail(LS_ERR_INVALID, "sampler: dataset length %" PRId64 " is out of range",
-                       options->dataset_count);
+        return ls_fail(LS_ERR_INVALID, "sampler: dataset length %" PRId64 " is out of range", options->dataset_count);
     }
     return LS_OK;
 }

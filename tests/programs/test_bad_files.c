@@ -175,7 +175,8 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
     unlink(scratch_path("inputs.npy"));
     expect_bad_arrays("there is no data in ", "mlp:3,2");
     scratch_write("table.csv", "1,2", 3);
-    expect_bad_arrays("but can read table.csv after conversion: convert it with: python3 -c 'import numpy as n; ", "mlp:3,2");
+    expect_bad_arrays("but can read table.csv after conversion: convert it with: python3 -c 'import numpy as n; ",
+                      "mlp:3,2");
 }
 
 /* A class for each output of the model, however many; what nobody evaluates need not be there. */

@@ -55,7 +55,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--model deep:784,10", 2, "unknown model \"deep:784,10\""},
         {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
         {"--batch-size 9223372036854775807", 2, "exceeds the limit"},
-        {"--per-device-batch 9223372036854775807", 2, "too many"},
+        {"--per-device-batch 9223372036854775807", 2, "exceed the limit"},
         {"--batch-size 65 --per-device-batch 32", 2, "--batch-size 65 and --per-device-batch 32 exclude each other"},
         {"--lr nan", 2, "--lr: 'nan' is not a number"},
         {"--optimizer adam --momentum 0.9", 2, "momentum and nesterov belong to sgd"},

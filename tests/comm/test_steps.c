@@ -125,7 +125,7 @@ static void is_descheduled_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 0) descheduled = rank;
     if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
-    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not come"));
+    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not arrive"));
     if (rank->rank == 0) ls_comm_step_done(rank->comm, 1);
     /* the others stay until then: that somebody left would be another reason */
     while (!ls_flag_reached(&rank->comm->segment->slot[0].progress, rank->comm->progress_base + 1)) sleep_ms(5);

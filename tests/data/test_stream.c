@@ -264,7 +264,7 @@ TEST_IN(scratch, streams_that_cannot_be_opened) {
     expect_no_stream(LS_ERR_FORMAT, IMAGES " is truncated", "header");
     images[3] = 1;
     write_files(3, 0, 0);
-    expect_no_stream(LS_ERR_FORMAT, "0x00000803 expected, 0x00000801 found", NULL);
+    expect_no_stream(LS_ERR_FORMAT, "expected magic number 0x00000803, found 0x00000801", NULL);
     make_files(3);
     memset(images + 8, 255, 8); /* images of 2^64 bytes, almost */
     write_files(3, 0, 0);

@@ -230,7 +230,7 @@ TEST_IN(scratch, the_batch_follows_from_the_devices) {
     settings.asked_batch_size = 240; /* says the same */
     expect_batch(settings, 4, 240);
     assert_int_equal(ls_train_options_check(&settings, 3), LS_ERR_USAGE);
-    scratch_expect_error("--batch-size 240 and --per-device-batch 12 exclude each other", "a batch of 180");
+    scratch_expect_error("--batch-size 240 and --per-device-batch 12 contradict each other", "a batch of 180");
     settings = ls_train_defaults();
     settings.asked_batch_size = 3;
     expect_bad_settings(&settings, "4 devices", "3 samples");

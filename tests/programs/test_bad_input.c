@@ -56,7 +56,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--batch-size 0", 2, "--batch-size: 0 is out of range"},
         {"--batch-size 9223372036854775807", 2, "exceeds the limit"},
         {"--per-device-batch 9223372036854775807", 2, "exceed the limit"},
-        {"--batch-size 65 --per-device-batch 32", 2, "--batch-size 65 and --per-device-batch 32 exclude each other"},
+        {"--batch-size 65 --per-device-batch 32", 2, "--batch-size 65 and --per-device-batch 32 contradict each other"},
         {"--lr nan", 2, "--lr: 'nan' is not a number"},
         {"--optimizer adam --momentum 0.9", 2, "momentum and nesterov belong to sgd"},
         {"--optimizer sgd --nesterov", 2, "nesterov needs a momentum above 0"},

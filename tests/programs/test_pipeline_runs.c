@@ -106,7 +106,7 @@ TEST_IN(programs, test_what_stages_cannot_do_is_refused) {
         const char *options, *text;
     } refused[] = {
         {"--spawn 3 --pipeline 2", "--pipeline 2 needs a multiple of 2 ranks, but there are 3"},
-        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has 3 blocks"},
+        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has only 3 blocks"},
         {"--spawn 2 --pipeline 2 --join", "cannot be combined with --uneven and --join"},
         {"--spawn 2 --pipeline 2 --shard-state 2", "cannot be combined with --shard-state 2 and 3"},
         {"--spawn 2 --pipeline 2 --find-unused", "cannot be combined with --find-unused"},

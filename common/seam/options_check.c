@@ -14,7 +14,8 @@ enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of
 static ls_status check_batch(ls_train_options *o, int device_count) {
     if (o->accumulate < 1) return ls_fail(LS_ERR_USAGE, "--accumulate is %d; expected at least 1", o->accumulate);
     if (o->per_device_batch > MOST_SAMPLES) {
-        return ls_fail(LS_ERR_USAGE, "%" PRId64 " samples on each device exceed the limit", o->per_device_batch);
+        return ls_fail(LS_ERR_USAGE, "%" PRId64 " samples on each device exceed the limit of %d", o->per_device_batch,
+                       MOST_SAMPLES);
     }
     int64_t together = o->per_device_batch * device_count * o->accumulate;
     if (o->asked_batch_size > 0) o->batch_size = o->asked_batch_size;
@@ -34,7 +35,8 @@ static ls_status check_batch(ls_train_options *o, int device_count) {
                        device_count, o->batch_size);
     }
     if (o->batch_size > MOST_SAMPLES) {
-        return ls_fail(LS_ERR_USAGE, "a batch of %" PRId64 " samples exceeds the limit", o->batch_size);
+        return ls_fail(LS_ERR_USAGE, "a batch of %" PRId64 " samples exceeds the limit of %d", o->batch_size,
+                       MOST_SAMPLES);
     }
     return LS_OK;
 }

@@ -183,8 +183,8 @@ TEST_IN(scratch, damage_behind_the_last_sample_shows_at_the_end) {
         for (int i = 0; i < good; i++) expect_read(cursor, 1, i, 1, COUNT);
         if (kind < 2)
             expect_failure(cursor, 1, LS_ERR_FORMAT, kind == 0 ? IMAGES : LABELS, "bytes after its last element");
-        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " goes on");
-        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " goes on");
+        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " has more");
+        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " has more");
         ls_cursor_destroy(cursor);
         ls_dataset_close(dataset);
     }

@@ -1,8 +1,8 @@
 /* backend — NCCL or staged, for a job whose ranks have GPUs.
- *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks find that out together, over the group
- *           on host memory that they have already, so that all come to the same answer
+ *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks decide together, over the group on
+ *           host memory that they already have, so that all reach the same answer
  *   cost  : a meeting of all ranks at the start of a run
- *   fails : what cannot be had is refused on every rank; "auto" takes the staged way instead and says why */
+ *   fails : an impossible choice is refused on every rank; "auto" takes the staged path instead and reports why */
 #include "ddp_procs/backend.h"
 
 #include <stdio.h>
@@ -14,12 +14,12 @@ ls_status ddp_backend_check(ddp_backend backend, ls_device_kind kind, const char
     if (backend != DDP_BACKEND_NCCL) return LS_OK;
     if (kind != LS_DEVICE_CUDA) {
         return ls_fail(LS_ERR_USAGE,
-                       "--backend nccl works between GPUs, and these are %s devices, for which there is shm",
+                       "--backend nccl works between GPUs, but the devices are %s devices; give --backend shm",
                        kind == LS_DEVICE_CPU ? "CPU" : "meta");
     }
     if (!allreduce) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--allreduce %s is one of --backend shm's algorithms; NCCL has its own, so leave one of the two out",
+                   "--allreduce %s is an algorithm of --backend shm; NCCL has its own, so leave one of the two out",
                    allreduce);
 }
 
@@ -35,18 +35,19 @@ ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int host
     if (kind == LS_DEVICE_META || (!needed && !named && !(hosts > 1 && backend == DDP_BACKEND_SHM))) return LS_OK;
     if (backend == DDP_BACKEND_SHM)
         return ls_fail(LS_ERR_USAGE,
-                       "--backend shm is for ranks of one host, and these are on %d: leave it out, or use --backend %s",
+                       "--backend shm needs all ranks on one host, but they are on %d: leave --backend shm out, or use "
+                       "--backend %s",
                        hosts, kind == LS_DEVICE_CPU ? "mpi" : "nccl");
     *carrier = ls_mpi_carrier(why, sizeof why);
     if (*carrier) return LS_OK;
-    if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be had: %s", why);
-    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be had: %s", hosts,
+    if (named) return ls_fail(LS_ERR_UNSUPPORTED, "--backend mpi cannot be used: %s", why);
+    return ls_fail(LS_ERR_UNSUPPORTED, "CPU devices on %d hosts need --backend mpi, which cannot be used: %s", hosts,
                    why);
 }
 
 /* Ranks that share a GPU are the command line's fault; a library that is missing is not. */
 static ls_status refuse_nccl(ls_status obstacle, const char *text, int hosts) {
-    return ls_fail(obstacle, "--backend nccl needs %s, but %s; --backend %s does without",
+    return ls_fail(obstacle, "--backend nccl needs %s, but %s; use --backend %s instead",
                    obstacle == LS_ERR_USAGE ? "a GPU per rank" : "NCCL", text, hosts > 1 ? "mpi" : "shm");
 }
 

@@ -1,8 +1,8 @@
 /* buckets — which gradients travel together.
  *   idea  : walk through the parameters in order and fill a bucket until its bytes reach the limit; then open the next.
  *           So a bucket may exceed its limit, by less than its last gradient
- *   order : `reverse` reverses the list of buckets, and not what is in one. An order of definition needs it: its last
- *           gradients are ready first (docs/pytorch.md#buckets)
+ *   order : `reverse` reverses the list of buckets, but not the gradients within a bucket. Buckets in order of
+ *           definition need that: their last gradients are ready first (docs/pytorch.md#buckets)
  *   cost  : parameters, once */
 #include "ddp_procs/buckets.h"
 
@@ -52,7 +52,8 @@ ls_status ddp_assign_buckets(struct ddp_buckets *out, const size_t *nbytes, cons
     b.sizes = calloc(room, sizeof *b.sizes);
     size_t *scratch = calloc(room, sizeof *scratch);
     ls_status status = LS_OK;
-    if (!b.parameters || !b.sizes || !scratch) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (!b.parameters || !b.sizes || !scratch)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of buckets");
     if (status == LS_OK) fill_buckets(&b, nbytes, order, limits, limit_count);
     if (status == LS_OK && reverse) reverse_buckets(&b, scratch);
     free(scratch);

@@ -1,7 +1,7 @@
-/* buffers — batch norm's running statistics, which every rank's own forward changes, are made one rank's again.
- *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was synchronised,
- *           and before an evaluation, after which nothing has changed until the next training forward. So of a step
- *           with several micro-batches they travel before the first, and within no_sync not at all
+/* buffers — broadcasts one rank's running statistics of batch norm, which every rank's own forward changes.
+ *   idea  : PyTorch's broadcast_buffers: they travel before a training forward if the one before it was
+ *           synchronised, and before an evaluation, after which nothing has changed until the next training forward.
+ *           So in a step with several micro-batches they travel before the first, and never within no_sync
  *   whose : rank 0's; with join, those of the highest rank that has samples (join.c)
  *   graph : a captured graph always broadcasts with its first micro-batch, since it is launched after steps of both
  *           kinds. After an evaluation that changes nothing. prepare decides whether buffers travel, since a graph may

@@ -39,7 +39,7 @@ static void add_settings(ddp_facts *facts, const ls_option *rows, size_t count) 
 
 ls_status ddp_agree_on_settings(const ddp_agreement *agreement, const ls_option *rows, size_t count) {
     ddp_facts *facts = calloc(1, sizeof *facts);
-    if (!facts) return ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' settings");
+    if (!facts) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' settings");
     add_settings(facts, rows, count);
     ls_status status = ddp_agree(agreement, "settings", facts);
     free(facts);
@@ -66,7 +66,8 @@ static ls_status add_found(ddp_facts *facts, const ddp_found *found) {
 ls_status ddp_agree_on_data(const ddp_agreement *agreement, const ddp_found *found, ls_status so_far) {
     ddp_facts *facts = calloc(1, sizeof *facts);
     ls_status status = so_far;
-    if (status == LS_OK && !facts) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks' data");
+    if (status == LS_OK && !facts)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks' data");
     if (status == LS_OK) status = add_found(facts, found);
     if (status == LS_OK)
         status = ddp_agree(agreement, "data", facts);

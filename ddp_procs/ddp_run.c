@@ -24,9 +24,9 @@ static ls_status prepare(ddp_settings *s) {
 /* With meta devices this process is rank 0 of a job of which no other rank exists. */
 static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
     if (self->launched || s->debug_ranks) {
-        return ls_fail(LS_ERR_USAGE, "with --device-kind meta one process is all there is: %s",
-                       s->debug_ranks ? "--debug-ranks has nothing to compare"
-                                      : "give --spawn N for the number of ranks in place of a launcher");
+        return ls_fail(LS_ERR_USAGE, "--device-kind meta runs one process only: %s",
+                       s->debug_ranks ? "leave --debug-ranks out"
+                                      : "give the number of ranks with --spawn N, not by a launcher");
     }
     if (s->pipeline > 1)
         return ls_fail(LS_ERR_USAGE, "--pipeline does not go with --device-kind meta, where one rank stands for all: "
@@ -37,8 +37,8 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
 }
 
 /* What rank 0 has to say before the run; --debug-ranks lets all speak. */
-static ls_status tell_run(const ddp_setup *setup, const ddp_settings *s) {
-    if (setup->choice.gpu_missed) setup->parallel->gpu_missed = setup->choice.found;
+static ls_status announce_run(const ddp_setup *setup, const ddp_settings *s) {
+    if (setup->choice.gpu_expected) setup->parallel->why_not_gpu = setup->choice.found;
     if (!setup->self.launched && s->max_restarts > 0)
         ls_note(
             "--max-restarts has no effect: without --spawn the launcher starts ranks again (ddprun --max-restarts)");
@@ -58,7 +58,7 @@ static ls_status train(const ddp_setup *setup, const ddp_settings *s, ls_train_r
 static ls_status train_together(ddp_setup *setup, ddp_settings *s, ls_train_result *result) {
     ls_status status = ddp_setup_join_groups(setup, s);
     if (status == LS_OK) status = ddp_setup_form_parallel(setup, s);
-    if (status == LS_OK) status = tell_run(setup, s);
+    if (status == LS_OK) status = announce_run(setup, s);
     return status == LS_OK ? train(setup, s, result, NULL) : status;
 }
 
@@ -66,7 +66,7 @@ static ls_status train_elastically(ddp_setup *setup, ddp_settings *s, ls_train_r
     ddp_elastic elastic;
     ls_status status = ddp_elastic_begin(&elastic, setup, s);
     if (status == LS_OK && setup->parallel) {
-        if (!setup->agreement.late) status = tell_run(setup, s);
+        if (!setup->agreement.late) status = announce_run(setup, s);
         do status = train(setup, s, result, &elastic.kept);
         while (ddp_elastic_goes_on(&elastic, &status));
     }
@@ -79,7 +79,7 @@ static ls_status check_local_rank(const ddp_rank *self, const char *argument) {
     char *end = NULL;
     long value = argument ? strtol(argument, &end, 10) : self->local_rank;
     if (value == self->local_rank && (!end || (end > argument && *end == '\0'))) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--local-rank %s: this process is local rank %d%s", argument, self->local_rank,
+    return ls_fail(LS_ERR_USAGE, "--local-rank is %s, but this process is local rank %d%s", argument, self->local_rank,
                    self->launched ? " (LOCAL_RANK)" : ", since no launcher has set LOCAL_RANK");
 }
 

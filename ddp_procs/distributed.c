@@ -46,7 +46,7 @@ static ls_status compare_shapes(struct ddp *ddp) {
     size_t count = SHAPE_WORDS * ls_model_parameter_count(ddp->base.model);
     int world_size = ls_comm_world_size(ddp->job);
     int64_t *mine = calloc(count, sizeof *mine), *all = calloc(count * (size_t)world_size, sizeof *all);
-    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare models");
+    ls_status status = mine && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare models");
     if (status == LS_OK) {
         write_shapes(ddp->base.model, mine);
         ls_comm_label(ddp->job, "shapes of parameters", -1);
@@ -56,10 +56,10 @@ static ls_status compare_shapes(struct ddp *ddp) {
     for (size_t i = 0; status == LS_OK && i < count * (size_t)world_size; i++) {
         if (all[i] == all[i % count]) continue;
         size_t parameter = i % count / SHAPE_WORDS;
-        status =
-            ls_fail(LS_ERR_INVALID,
-                    "the model must be the same on all ranks, but the shape of %s on rank %zu is not that on rank 0",
-                    ls_model_parameter(ddp->base.model, parameter)->name, i / count);
+        status = ls_fail(
+            LS_ERR_INVALID,
+            "the model must be the same on all ranks, but the shape of %s on rank %zu differs from that on rank 0",
+            ls_model_parameter(ddp->base.model, parameter)->name, i / count);
     }
     free(mine);
     free(all);
@@ -84,7 +84,7 @@ const char *ddp_graph_obstacle(const ls_parallel *p) {
     if (ddp->compare_each_step) return "--debug-ranks, which compares the ranks after each step";
     if (p->world_size == 1) return NULL; /* nothing travels */
     if (ls_comm_can_be_captured(ddp->comm) && (!ddp->sync_bn || ls_comm_can_be_captured(ddp->sync_bn))) return NULL;
-    return "gradients that travel through the host: it needs --backend nccl, a GPU for each rank";
+    return "gradients staged through the host (give --backend nccl, with a GPU for each rank)";
 }
 
 /* Every rank moves the same, whatever its part of the batch is. */
@@ -178,7 +178,7 @@ static void take_place(struct ddp *ddp, const ls_mesh *mesh) {
 ls_status ddp_create_as(ls_parallel **out, const struct ddp_kind *kind, ls_model *model, const ddp_options *options) {
     *out = NULL;
     struct ddp *ddp = calloc(1, kind->state_nbytes);
-    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", kind->mode->name);
+    if (!ddp) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", kind->mode->name);
     ls_parallel *p = &ddp->base;
     ls_parallel_set_mode(p, kind->mode);
     ddp->comm = ddp->job = options->comm;

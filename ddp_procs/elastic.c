@@ -1,9 +1,10 @@
-/* elastic — ranks part, and those that are left go on.
- *   idea  : a group that has lost a rank is broken (common/comm/wait.c), and nothing of it is used again. Whoever lives keeps
- *           what a checkpoint would hold (kept.h), takes down group and model, and meets the others at the store, which is
- *           the launcher's. All hear the same list: who is there, and how far each has come. Those that are behind, or
- *           new, get the state of one that is furthest; then a new group forms, and trains on as a run that resumes. To
- *           let somebody in, rank 0 breaks the group: there is one way to go on
+/* elastic — training continues with the ranks that are left.
+ *   idea  : a group that has lost a rank is broken (common/comm/wait.c), and nothing of it is used again. Each
+ *           surviving rank keeps what a checkpoint would hold (kept.h), takes down group and model, and meets the
+ *           others at the launcher's store. All receive the same list: the ranks present, and the step of each.
+ *           Ranks that are behind, or new, receive the state of a rank that is furthest; then a new group forms, and
+ *           trains on as a resumed run does. To admit a rank, rank 0 breaks the group, so that both cases take one
+ *           path
  *   order : a rank has a step's update or has not, since nothing travels in an update. No rank begins a reduction before
  *           all have ended the one before; so ranks are at most a step apart. The epoch's order does not depend on the
  *           number of ranks, and step k takes its k-th batch: what was not trained on is shared anew. Ranks are numbered
@@ -45,7 +46,7 @@ enum {
 
 /* What a rank says at a meeting. */
 enum { DONE = 1, OVER = 2, FIRST = 4 };
-struct said {
+struct rank_report {
     int64_t formed;  /* the last meeting behind which it had a group; 0: it is new */
     int64_t step;    /* of the state that it keeps */
     uint64_t nbytes; /* of that; 0: it keeps none */
@@ -55,19 +56,19 @@ struct said {
     int32_t resumes, pad; /* whether it would begin at a checkpoint that may be there */
 };
 
-_Static_assert(sizeof(struct said) <= DDP_SAID_NBYTES, "a rank has more to say than a meeting takes");
+_Static_assert(sizeof(struct rank_report) <= DDP_SAID_NBYTES, "a rank has more to say than a meeting takes");
 
-static struct said said_at(const ddp_meeting *m, int index) {
-    struct said said;
-    memcpy(&said, m->said[index], sizeof said);
-    return said;
+static struct rank_report report_of(const ddp_meeting *m, int index) {
+    struct rank_report report;
+    memcpy(&report, m->said[index], sizeof report);
+    return report;
 }
 
 /* --- who is there ------------------------------------------------------------------------------------------------ */
 
-static bool somebody_says(const ddp_meeting *m, int32_t flag) {
+static bool any_reports(const ddp_meeting *m, int32_t flag) {
     for (int i = 0; i < m->count; i++)
-        if (said_at(m, i).flags & flag) return true;
+        if (report_of(m, i).flags & flag) return true;
     return false;
 }
 
@@ -76,9 +77,9 @@ static bool somebody_says(const ddp_meeting *m, int32_t flag) {
 static bool is_done(const ddp_meeting *m) {
     bool written = false;
     for (int i = 0; i < m->count; i++) {
-        struct said said = said_at(m, i);
-        if (said.formed > 0 && !(said.flags & DONE)) return false;
-        written = written || (said.flags & DONE && said.flags & FIRST);
+        struct rank_report report = report_of(m, i);
+        if (report.formed > 0 && !(report.flags & DONE)) return false;
+        written = written || (report.flags & DONE && report.flags & FIRST);
     }
     return written;
 }
@@ -87,40 +88,40 @@ static bool is_done(const ddp_meeting *m) {
 static int find_source(const ddp_meeting *m) {
     int source = -1;
     for (int i = 0; i < m->count; i++) {
-        struct said said = said_at(m, i);
-        if (said.nbytes > 0 && (source < 0 || said.step > said_at(m, source).step)) source = i;
+        struct rank_report report = report_of(m, i);
+        if (report.nbytes > 0 && (source < 0 || report.step > report_of(m, source).step)) source = i;
     }
     return source;
 }
 
 static int find(const ddp_meeting *m, int rank, int32_t pid) {
     for (int i = 0; i < m->count; i++)
-        if (m->rank[i] == rank && said_at(m, i).pid == pid) return i;
+        if (m->rank[i] == rank && report_of(m, i).pid == pid) return i;
     return -1;
 }
 
 static bool is_same(const ddp_meeting *a, const ddp_meeting *b) {
     bool same = a->count == b->count;
-    for (int i = 0; same && i < a->count; i++) same = find(b, a->rank[i], said_at(a, i).pid) >= 0;
+    for (int i = 0; same && i < a->count; i++) same = find(b, a->rank[i], report_of(a, i).pid) >= 0;
     return same;
 }
 
-static ls_status meet(ddp_elastic *e, int32_t flags) {
+static ls_status join_meeting(ddp_elastic *e, int32_t flags) {
     const ddp_agreement *a = &e->setup->agreement;
     int least = a->late || e->met.number > 0 ? e->settings->limits.least : a->world_size;
     bool is_new = a->late && e->met.number == 0, patient = is_new || flags & DONE;
     if (e->formed.number > 0 && e->setup->self.rank == 0) flags |= FIRST;
-    struct said said = {.formed = e->formed.number,
-                        .step = e->kept.position.step,
-                        .nbytes = e->kept_nbytes,
-                        .hash = e->kept_hash,
-                        .pid = (int32_t)getpid(),
-                        .flags = flags,
-                        .resumes = e->settings->train.resume_if_present != NULL};
+    struct rank_report report = {.formed = e->formed.number,
+                                 .step = e->kept.position.step,
+                                 .nbytes = e->kept_nbytes,
+                                 .hash = e->kept_hash,
+                                 .pid = (int32_t)getpid(),
+                                 .flags = flags,
+                                 .resumes = e->settings->train.resume_if_present != NULL};
     ddp_store_set_timeout(a->store, a->timeout_s * (patient ? PATIENCE : 1));
-    ls_status status = ddp_store_meet(a->store, least, &said, sizeof said, &e->met);
+    ls_status status = ddp_store_meet(a->store, least, &report, sizeof report, &e->met);
     if (status == LS_ERR_PEER) /* left out of an earlier meeting, since it was stopped, and awake again */
-        status = ddp_store_meet(a->store, least, &said, sizeof said, &e->met);
+        status = ddp_store_meet(a->store, least, &report, sizeof report, &e->met);
     ddp_store_set_timeout(a->store, a->timeout_s);
     return status;
 }
@@ -155,7 +156,7 @@ static void *map_state(int fd, uint64_t nbytes, int protection) {
 }
 
 /* Notes what this rank keeps. */
-static ls_status weigh_state(ddp_elastic *e) {
+static ls_status hash_state(ddp_elastic *e) {
     struct stat info;
     e->kept_nbytes = e->kept_hash = 0;
     if (e->kept.fd < 0) return LS_OK;
@@ -169,7 +170,7 @@ static ls_status weigh_state(ddp_elastic *e) {
     return LS_OK;
 }
 
-static ls_status travel(const ddp_elastic *e, int fd, uint64_t nbytes, int root) {
+static ls_status broadcast_state(const ddp_elastic *e, int fd, uint64_t nbytes, int root) {
     bool sends = e->setup->self.rank == root;
     void *bytes = map_state(fd, nbytes, sends ? PROT_READ : PROT_READ | PROT_WRITE);
     if (!bytes) return LS_ERR_SYSTEM;
@@ -183,13 +184,13 @@ static ls_status travel(const ddp_elastic *e, int fd, uint64_t nbytes, int root)
 
 /* The state that comes takes the place of this rank's when it is there whole. */
 static ls_status receive_state(ddp_elastic *e, int root) {
-    struct said there = said_at(&e->met, root);
+    struct rank_report there = report_of(&e->met, root);
     ls_kept came = {.fd = memfd_create("lockstep", MFD_CLOEXEC), .position = {.step = there.step}};
     ls_status status = LS_OK;
     if (came.fd < 0 || ftruncate(came.fd, (off_t)((there.nbytes + 7) / 8 * 8)) != 0)
-        status =
-            ls_fail(LS_ERR_NO_MEMORY, "no memory for the state of rank %d: %s", e->met.rank[root], strerror(errno));
-    if (status == LS_OK) status = travel(e, came.fd, there.nbytes, root);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the state of rank %d: %s", e->met.rank[root],
+                         strerror(errno));
+    if (status == LS_OK) status = broadcast_state(e, came.fd, there.nbytes, root);
     if (status == LS_OK && ftruncate(came.fd, (off_t)there.nbytes) != 0)
         status = ls_fail(LS_ERR_SYSTEM, "cannot keep the state of rank %d: %s", e->met.rank[root], strerror(errno));
     if (status != LS_OK) {
@@ -199,30 +200,30 @@ static ls_status receive_state(ddp_elastic *e, int root) {
     if (e->kept.fd >= 0) close(e->kept.fd);
     e->kept.fd = came.fd;
     e->kept.position = came.position;
-    status = weigh_state(e);
+    status = hash_state(e);
     if (status != LS_OK || e->kept_hash == there.hash) return status;
-    return ls_fail(LS_ERR_INVALID, "the state of rank %d has come with other bytes than it has there",
-                   e->met.rank[root]);
+    return ls_fail(LS_ERR_INVALID, "the state received from rank %d differs from the state there", e->met.rank[root]);
 }
 
 /* Nobody has taken a step, or nobody who has is left. */
-static ls_status begin_anew(const ddp_elastic *e) {
+static ls_status require_state(const ddp_elastic *e) {
     for (int i = 0; i < e->met.count; i++)
-        if (said_at(&e->met, i).formed > 0 || e->met.number == 1 || said_at(&e->met, i).resumes) return LS_OK;
+        if (report_of(&e->met, i).formed > 0 || e->met.number == 1 || report_of(&e->met, i).resumes) return LS_OK;
     return ls_fail(LS_ERR_PEER,
-                   "every rank that had the training's state has died: start the job again, with --resume if "
-                   "there is a checkpoint (--resume-if-present would go on from it here)");
+                   "every rank that had the training's state has died: start the job again, with --resume if there is "
+                   "a checkpoint (here --resume-if-present would continue from the checkpoint)");
 }
 
 static ls_status share_state(ddp_elastic *e) {
     int source = find_source(&e->met);
-    if (source < 0) return begin_anew(e);
-    struct said there = said_at(&e->met, source);
+    if (source < 0) return require_state(e);
+    struct rank_report there = report_of(&e->met, source);
     bool same = true;
     for (int i = 0; i < e->met.count; i++)
-        same = same && said_at(&e->met, i).nbytes == there.nbytes && said_at(&e->met, i).hash == there.hash;
+        same = same && report_of(&e->met, i).nbytes == there.nbytes && report_of(&e->met, i).hash == there.hash;
     if (same) return LS_OK;
-    return e->setup->self.rank == source ? travel(e, e->kept.fd, there.nbytes, source) : receive_state(e, source);
+    return e->setup->self.rank == source ? broadcast_state(e, e->kept.fd, there.nbytes, source)
+                                         : receive_state(e, source);
 }
 
 /* --- the group --------------------------------------------------------------------------------------------------- */
@@ -244,7 +245,7 @@ static ls_status open_model(ddp_elastic *e) {
 static ls_status form(ddp_elastic *e) {
     ddp_setup *setup = e->setup;
     int self = find(&e->met, e->slot, (int32_t)getpid());
-    if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those that have met");
+    if (self < 0) return ls_fail(LS_ERR_INVALID, "this rank is not among those in the meeting");
     setup->meeting = e->met.number;
     setup->self.rank = self;
     setup->self.world_size = e->met.count;
@@ -278,16 +279,16 @@ static const char *name_slot(const ddp_elastic *e, int slot, int32_t pid, char t
 }
 
 /* One of those that were in the group before says who has gone and who has come. */
-static void tell(const ddp_elastic *e) {
+static void note_changes(const ddp_elastic *e) {
     char changes[LS_COMM_MAX_RANKS * (NAME_CAPACITY + 16)] = "", name[NAME_CAPACITY];
     size_t used = 0;
     const ddp_meeting *now = &e->met, *before = &e->formed;
     int teller = -1, lost = 0, source = find_source(now);
     for (int i = 0; i < now->count; i++)
-        if (teller < 0 || said_at(now, i).formed > said_at(now, teller).formed) teller = i;
+        if (teller < 0 || report_of(now, i).formed > report_of(now, teller).formed) teller = i;
     if (teller != e->setup->self.rank || before->number == 0) return;
     for (int i = 0; i < before->count; i++) {
-        int32_t pid = said_at(before, i).pid;
+        int32_t pid = report_of(before, i).pid;
         if (find(now, before->rank[i], pid) >= 0) continue;
         used += (size_t)snprintf(changes + used, sizeof changes - used, "%s%s %s", used > 0 ? ", " : "",
                                  name_slot(e, before->rank[i], pid, name),
@@ -295,33 +296,33 @@ static void tell(const ddp_elastic *e) {
         lost++;
     }
     for (int i = 0; i < now->count; i++) {
-        int32_t pid = said_at(now, i).pid;
+        int32_t pid = report_of(now, i).pid;
         if (find(before, now->rank[i], pid) >= 0) continue;
         used += (size_t)snprintf(changes + used, sizeof changes - used, "%s%s joins", used > 0 ? ", " : "",
                                  name_slot(e, now->rank[i], pid, name));
     }
     void (*say)(const char *format, ...) = lost > 0 ? ls_warn : ls_note;
     say("%s; %d rank%s on from step %" PRId64, used > 0 ? changes : "the group broke, and all are there", now->count,
-        now->count == 1 ? " goes" : "s go", source < 0 ? (int64_t)0 : said_at(now, source).step);
+        now->count == 1 ? " goes" : "s go", source < 0 ? (int64_t)0 : report_of(now, source).step);
 }
 
 /* Meets until a group stands. */
 static ls_status assemble(ddp_elastic *e) {
-    ls_status status = weigh_state(e);
+    ls_status status = hash_state(e);
     while (status == LS_OK) {
         ls_log_hold();
         status = find_end(e, &e->end); /* it may be alone, and would wait */
-        if (status == LS_OK && e->end == 0) status = meet(e, 0);
+        if (status == LS_OK && e->end == 0) status = join_meeting(e, 0);
         if (status == LS_OK && e->end == 0) status = find_end(e, &e->end);
         if (status == LS_OK && is_done(&e->met)) e->end = DONE;
         if (status != LS_OK || e->end == DONE) return status;
-        if (e->end == OVER) return ls_fail(LS_ERR_PEER, "another rank has given up, for all of them");
-        if (somebody_says(&e->met, DONE)) continue; /* it comes again, with its state */
+        if (e->end == OVER) return ls_fail(LS_ERR_PEER, "another rank has ended the job for all ranks");
+        if (any_reports(&e->met, DONE)) continue; /* it comes again, with its state */
         if (!is_same(&e->tried, &e->met)) e->idle = 0;
         e->tried = e->met;
         status = form(e);
         if (status == LS_OK) {
-            tell(e);
+            note_changes(e);
             e->formed = e->met;
             e->step = e->kept.position.step;
             return LS_OK;
@@ -336,7 +337,7 @@ static ls_status assemble(ddp_elastic *e) {
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
 /* Before each step. Whoever waits is let in by way of a broken group. */
-static ls_status may_step(void *context) {
+static ls_status check_meeting_due(void *context) {
     ddp_elastic *e = context;
     bool due = false;
     if (e->setup->self.rank > 0) return LS_OK;
@@ -351,9 +352,8 @@ static ls_status may_step(void *context) {
 
 ls_status ddp_elastic_check(const ddp_rank *self) {
     if (self->launched && !self->hosts_store && getenv(DDP_ELASTIC_VARIABLE)) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "--elastic needs a launcher that outlives its ranks, and knows of it: use --spawn N --elastic "
-                   "MIN:MAX, or give it to ddprun; with torchrun, mpirun or srun it does not work");
+    return ls_fail(LS_ERR_USAGE, "--elastic needs a launcher that outlives its ranks: use --spawn N --elastic MIN:MAX, "
+                                 "or ddprun; torchrun, mpirun and srun do not work");
 }
 
 ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *settings) {
@@ -363,7 +363,7 @@ ls_status ddp_elastic_begin(ddp_elastic *e, ddp_setup *setup, ddp_settings *sett
                        .slots = setup->hosts,
                        .model_ranks = setup->self.world_size};
     ls_kept_open(&e->kept);
-    e->kept.may_step = may_step;
+    e->kept.may_step = check_meeting_due;
     e->kept.context = e;
     return assemble(e);
 }
@@ -374,14 +374,14 @@ static bool is_for_all(ls_status status) { return status != LS_ERR_NO_MEMORY && 
 bool ddp_elastic_goes_on(ddp_elastic *e, ls_status *status) {
     if (e->kept.reached.step > e->step) e->idle = 0;
     if (*status == LS_OK) {
-        *status = meet(e, DONE);
+        *status = join_meeting(e, DONE);
         if (*status == LS_OK && is_done(&e->met)) *status = end_job(e, e->end = DONE);
         if (*status != LS_OK || e->end == DONE) return false;
     } else if (!lost_others(*status) || e->kept.by_itself) {
-        char said[200];
-        ls_log_sink before = ls_log_capture(said, sizeof said);
+        char message[200];
+        ls_log_sink before = ls_log_capture(message, sizeof message);
         ddp_setup_part(e->setup, *status);
-        if (is_for_all(*status) && end_job(e, OVER) == LS_OK) (void)meet(e, OVER);
+        if (is_for_all(*status) && end_job(e, OVER) == LS_OK) (void)join_meeting(e, OVER);
         ls_log_restore(before);
         return false;
     }

@@ -1,4 +1,4 @@
-/* groups — who forms which group with whom.
+/* groups — which ranks form which groups.
  *   idea  : without a grid there is one group, the job's; a grid has one more for each axis (common/comm/mesh.h). What
  *           travels on the compute stream, while others are busy on the comm stream, has a second group of the same ranks
  *   cost  : collective connections at the start; memory and open files of each group

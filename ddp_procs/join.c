@@ -51,8 +51,9 @@ static ls_status stop_early(const struct ddp *ddp, const int64_t *counts) {
                        "rank %d has run out of samples at step %llu, which ends the run on all ranks (--join-throw)",
                        ddp->base.rank, step);
     }
-    return ls_fail(LS_ERR_INVALID, "rank %d has run out of samples at step %llu: this rank, which has more, stops too",
-                   first, step);
+    return ls_fail(LS_ERR_INVALID,
+                   "rank %d has run out of samples at step %llu: this rank, which has more, stops as well", first,
+                   step);
 }
 
 static ls_status take_batches_tracked(struct ddp *ddp) {
@@ -60,7 +61,7 @@ static ls_status take_batches_tracked(struct ddp *ddp) {
     size_t count = ls_model_batchnorm_count(model);
     if (count == 0) return LS_OK;
     int64_t *tracked = calloc(count, sizeof *tracked);
-    if (!tracked) return ls_fail(LS_ERR_NO_MEMORY, "no memory for batch norm's counts");
+    if (!tracked) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for batch norm's counts");
     for (size_t i = 0; i < count; i++) tracked[i] = *ls_model_batches_tracked(model, i);
     ls_comm_label(ddp->comm, "counts of batches", -1);
     ls_status status = ls_comm_settle(

@@ -21,8 +21,8 @@
  *   cost  : (P - 1) / (M + P - 1) of the time each stage is idle; 2 (P - 1) messages a micro-batch, of what a block puts out.
  *           With several replicas one all-reduce of the stage's gradients, which nothing hides; with ZeRO-1 a reduce-scatter
  *           of them and an all-gather of the new values, of equal slices of the stage's range
- *   fails : a stage that is waited for in vain is named by its neighbour, as in every operation. A loss that is not finite ends
- *           the run on the last stage, before its backward: what is known of the place is what that stage sees */
+ *   fails : a stage that misses its deadline is named by its neighbour, as in every operation. A loss that is not
+ *           finite ends the run on the last stage, before its backward; only that stage is searched for the place */
 #include "common/base/log.h"
 #include "common/comm/values.h"
 #include "common/nn/tensor_parallel.h"
@@ -139,8 +139,8 @@ ls_status ddp_pipeline_forward_backward(ls_parallel *p) {
     struct ls_device_batch *newest = p->batch;
     ls_status status = LS_OK;
     if (p->micro_batches != s->micro_batches)
-        return ls_fail(LS_ERR_INVALID, "a pipeline of %d micro-batches runs a step of %d", s->micro_batches,
-                       p->micro_batches);
+        return ls_fail(LS_ERR_INVALID, "a pipeline planned for %d micro-batches cannot run a step of %d",
+                       s->micro_batches, p->micro_batches);
     if (newest->index == 0) {
         s->at = 0;
         s->rows = newest->count;

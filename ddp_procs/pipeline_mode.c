@@ -1,4 +1,4 @@
-/* pipeline_mode — what there is of a pipeline beside its step: memory, the optimizer of a stage, answers to questions.
+/* pipeline_mode — the parts of a pipeline besides its step: memory, a stage's optimizer, queries.
  *   memory: for each micro-batch in flight a frame of the stage's blocks and a buffer for its input, so M or P - stage of them;
  *           one workspace for all, since passes run one at a time. The update takes the stage's parameters; norm and
  *           infinities of all stages meet in the second group of the axis */
@@ -90,7 +90,7 @@ static ls_status alloc_slots(struct pipeline *s, const ddp_options *options) {
     size_t element = ls_dtype_nbytes(ls_model_precision(p->model));
     ls_status status = LS_OK;
     s->slots = calloc((size_t)s->slot_count, sizeof *s->slots);
-    if (!s->slots) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a pipeline");
+    if (!s->slots) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a pipeline");
     for (int i = 0; status == LS_OK && i < s->slot_count; i++) status = alloc_slot(s, &s->slots[i], options->max_batch);
     if (status == LS_OK && !ddp_stage_is_last(s->stage))
         status = ls_device_alloc(device_of(s), LS_MEMORY_ACTIVATION, options->max_batch * s->output_count * element,
@@ -124,7 +124,7 @@ static ls_status create_optimizer(struct pipeline *s, const ddp_options *options
     ls_parallel *p = &s->ddp.base;
     size_t count = ls_model_parameter_count(p->model);
     ls_optimizer_range *own = calloc(count + 1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's part of an optimizer");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage's part of an optimizer");
     for (size_t i = 0; i < count; i++) own[i] = find_own(s, i);
     ls_comm *group = s->sharded ? options->shards : options->stages;
     ls_status status = ls_optimizer_create_of(&p->optimizer, device_of(s), own, count, group, &options->optimizer);
@@ -137,7 +137,7 @@ ls_status ddp_pipeline_check(const ddp_schedule *schedule) {
     int most = LS_MOST_BATCH_PLACES - 1, in_flight = ddp_schedule_in_flight(schedule, 0);
     if (in_flight <= most) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "--schedule %s: %d micro-batches would be in flight on the first stage; there is room for %d%s",
+                   "--schedule %s: %d micro-batches would be in flight on the first stage, which has room for %d%s",
                    ddp_schedule_names[schedule->kind], in_flight, most,
                    schedule->kind == DDP_GPIPE ? " (1f1b has one for each stage)" : "");
 }
@@ -151,7 +151,7 @@ static ls_status plan(struct pipeline *s, const ddp_options *options) {
     s->slot_count = ddp_schedule_in_flight(&schedule, s->stage->number);
     s->list_count = 2 * (size_t)options->micro_batches;
     s->list = calloc(s->list_count + 1, sizeof *s->list);
-    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a schedule");
+    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a schedule");
     ddp_schedule_list(&schedule, s->stage->number, s->list);
     s->input_count = ls_shape_count(ls_network_block_input(network, s->stage->blocks.first));
     if (!ddp_stage_is_last(s->stage))

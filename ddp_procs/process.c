@@ -1,5 +1,5 @@
-/* process — what ranks do with each other between their steps, and when one of them fails: the same for
- * DDP and its variants, whose state begins with struct ddp.
+/* process — communication between ranks outside of steps, and after a failure: the same for DDP and its variants,
+ * whose state begins with struct ddp.
  *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
  *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
  *           the first to break the group explains, and the others report what it said
@@ -21,7 +21,7 @@ ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t cou
 /* The values are gathered and added in rank order, so that all ranks get the same bits. */
 ls_status ddp_sum_over_ranks(ls_parallel *p, double *values, size_t count) {
     double *all = calloc(count * (size_t)p->world_size, sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a sum over ranks");
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a sum over ranks");
     ls_status status = ddp_gather_from_ranks(p, values, count, all);
     for (size_t i = 0; status == LS_OK && i < count; i++) {
         values[i] = 0;

@@ -129,12 +129,10 @@ static ls_status report_missing(const ddp_reducer *r) {
     }
     size_t first = r->launched;
     while (r->buckets[first].pending_count == 0) first++;
-    return ls_fail(
-        LS_ERR_INVALID,
-        "this step's reduction cannot finish: %zu parameters got no gradient:%s; bucket %zu of %zu waits for "
-        "them, and all after it. Every parameter must take part in the loss, or be allowed not to by "
-        "--find-unused, which costs a small all-reduce a step and some overlap",
-        missing, names, first + 1, r->bucket_count);
+    return ls_fail(LS_ERR_INVALID,
+                   "%zu parameters got no gradient:%s; bucket %zu of %zu and all after it wait for them. Let every "
+                   "parameter take part in the loss, or give --find-unused",
+                   missing, names, first + 1, r->bucket_count);
 }
 
 ls_status ddp_reducer_finish(ddp_reducer *r) {
@@ -155,7 +153,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
                              const ddp_reducer_options *options) {
     *out = NULL;
     ddp_reducer *r = calloc(1, sizeof *r);
-    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+    if (!r) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the reducer");
     r->comm = comm;
     r->model = model;
     r->device = ls_model_device(model);
@@ -180,7 +178,7 @@ ls_status ddp_reducer_create(ddp_reducer **out, ls_comm *comm, ls_model *model, 
     r->is_unused = calloc(r->parameter_count, sizeof *r->is_unused);
     ls_status status = LS_OK;
     if (!r->nbytes || !r->bucket_of || !r->is_ready || !r->ready_order || !r->is_used || !r->used_by || !r->is_unused) {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the reducer");
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the reducer");
     }
     for (size_t p = 0; status == LS_OK && p < r->parameter_count; p++) {
         r->nbytes[p] = ls_model_parameter(model, p)->count * sizeof(float);

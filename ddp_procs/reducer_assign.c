@@ -34,7 +34,7 @@ static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
 
 static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets = calloc(plan->bucket_count, sizeof *buckets);
-    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for buckets");
+    ls_status status = buckets ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for buckets");
     const size_t *parameter = plan->parameters;
     size_t at = 0;
     for (size_t b = 0; status == LS_OK && b < plan->bucket_count; at += buckets[b++].count) {
@@ -91,7 +91,8 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
     bool computes =
         ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
     float *contents = computes ? calloc(1, r->memory_nbytes) : r->memory;
-    if (!contents) return ls_fail(LS_ERR_NO_MEMORY, "no memory to move %zu bytes of gradients", r->memory_nbytes);
+    if (!contents)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to move %zu bytes of gradients", r->memory_nbytes);
     const size_t *parameter = plan->parameters;
     for (size_t b = 0; b < plan->bucket_count; b++) {
         float *slot = buckets[b].data = r->memory + buckets[b].at;
@@ -158,7 +159,7 @@ static ls_status assign_blocks(ddp_reducer *r) {
     const int *block_of = ls_model_tensors(r->model)->block_of;
     size_t *limits = calloc(r->parameter_count + 1, sizeof *limits), count = 0;
     struct ddp_buckets plan = {0};
-    if (!limits) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of buckets");
+    if (!limits) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of buckets");
     for (size_t p = 0; p < r->parameter_count; p++) {
         count += p == 0 || block_of[p] != block_of[p - 1];
         limits[count - 1] += r->nbytes[p];
@@ -196,17 +197,19 @@ size_t ddp_reducer_get_order(const ddp_reducer *r, const int64_t **order) {
 /* Whether `order` names each of the model's parameters once. */
 static ls_status check_order(const ddp_reducer *r, const int64_t *order, size_t count) {
     bool *named = calloc(r->parameter_count, sizeof *named);
-    ls_status status = named ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the order of the gradients");
+    ls_status status =
+        named ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the order of the gradients");
     if (status == LS_OK && count != r->parameter_count) {
-        status = ls_fail(LS_ERR_INVALID, "an order of %zu gradients cannot be that of %zu parameters", count,
+        status = ls_fail(LS_ERR_INVALID,
+                         "invalid gradient order: found %zu entries, expected one for each of %zu parameters", count,
                          r->parameter_count);
     }
     for (size_t i = 0; status == LS_OK && i < count; i++) {
-        bool is_one = order[i] >= 0 && order[i] < (int64_t)count;
-        if (!is_one || named[order[i]]) {
+        bool in_range = order[i] >= 0 && order[i] < (int64_t)count;
+        if (!in_range || named[order[i]]) {
             status = ls_fail(LS_ERR_INVALID,
-                             "the order of the gradients is none: its number %zu is %" PRId64 ", %s of %zu parameters",
-                             i, order[i], is_one ? "for the second time, and one" : "which is none", count);
+                             "invalid gradient order: entry %zu is %" PRId64 "; expected each of 0..%zu once", i,
+                             order[i], count - 1);
         } else {
             named[order[i]] = true;
         }
@@ -219,7 +222,7 @@ ls_status ddp_reducer_set_order(ddp_reducer *r, const int64_t *order, size_t cou
     if (count == 0) return LS_OK;
     ls_status status = check_order(r, order, count);
     if (status == LS_OK && r->reduced_once) {
-        status = ls_fail(LS_ERR_INVALID, "the order of the gradients comes too late: this run has one of its own");
+        status = ls_fail(LS_ERR_INVALID, "the gradient order was set too late: this run already has its own");
     }
     if (status == LS_OK && !r->buckets_stay) status = assign(r, order, bucket_limits(r), false);
     if (status != LS_OK) return status;

@@ -1,7 +1,7 @@
-/* reducer_launch — when a bucket is reduced, and who waits for whom.
- *   idea  : a complete bucket is ready as soon as the compute stream has come to its last gradient: the event `ready`.
- *           Its all-reduce runs on the comm stream behind that event, and behind nothing else, so backward goes on
- *           meanwhile. What comes behind backward, on the compute stream, waits until the average has replaced the
+/* reducer_launch — when a bucket is reduced, and what waits for what.
+ *   idea  : a complete bucket is ready as soon as the compute stream has reached its last gradient: the event
+ *           `ready`. Its all-reduce runs on the comm stream behind that event, and behind nothing else, so backward
+ *           goes on meanwhile. Work after backward on the compute stream waits until the average has replaced the
  *           gradients: the event `reduced`
  *   order : buckets are launched in their order, which is the same on all ranks, since a rank's k-th all-reduce meets
  *           the others' k-th. A bucket that is complete before its turn waits for those in front of it

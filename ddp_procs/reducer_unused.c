@@ -14,15 +14,14 @@
 /* Steps in which every rank uses every parameter, before find_unused is called a waste. */
 enum { STEPS_UNTIL_WASTE = 10 };
 
-static void note_waste(ddp_reducer *r, bool all_used) {
+static void warn_if_unneeded(ddp_reducer *r, bool all_used) {
     if (r->wasted_steps < 0) return;
     r->wasted_steps = all_used ? r->wasted_steps + 1 : -1;
     if (r->wasted_steps < STEPS_UNTIL_WASTE) return;
     r->wasted_steps = -1;
     if (ls_comm_rank(r->comm) != 0) return;
-    ls_warn(
-        "in the first %d steps all parameters were used on all ranks: without --find-unused the steps take less time",
-        STEPS_UNTIL_WASTE);
+    ls_warn("all parameters were used on all ranks in the first %d steps: leave --find-unused out to shorten the steps",
+            STEPS_UNTIL_WASTE);
 }
 
 ls_status ddp_reducer_share_used(ddp_reducer *r) {
@@ -38,7 +37,7 @@ ls_status ddp_reducer_share_used(ddp_reducer *r) {
         r->any_unused = r->any_unused || r->is_unused[p];
         all_used = all_used && r->used_by[p] == ls_comm_world_size(r->comm);
     }
-    note_waste(r, all_used);
+    warn_if_unneeded(r, all_used);
     memset(r->is_used, 0, r->parameter_count * sizeof *r->is_used);
     return LS_OK;
 }

@@ -113,7 +113,7 @@ static ls_status simulate_and_print(const ddp_schedule *schedule, const struct d
 ls_status ddp_schedule_show(const ddp_schedule *schedule, FILE *file) {
     const size_t count = 2 * (size_t)schedule->micro_batches;
     struct ddp_instruction *lists = calloc((size_t)schedule->stages * count, sizeof *lists);
-    if (!lists) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the lists of %d stages", schedule->stages);
+    if (!lists) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the lists of %d stages", schedule->stages);
     for (int s = 0; s < schedule->stages; s++) ddp_schedule_list(schedule, s, lists + (size_t)s * count);
     ls_status status = simulate_and_print(schedule, lists, file);
     free(lists);

@@ -50,7 +50,7 @@ static struct link *link_of(struct run *run, int from, int to) {
     return exists ? &run->links[from < to ? from : to][from > to] : NULL;
 }
 
-static void ask(struct link *link, double now) {
+static void post_request(struct link *link, double now) {
     if (link) link->messages[link->asked_for++].asked_for_at = now;
 }
 
@@ -88,7 +88,7 @@ static bool receive(struct run *run, int s, const struct ddp_instruction *x) {
     struct link *in = x->from == DDP_NO_STAGE ? NULL : link_of(run, x->from, s);
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (in && !stage->waits) {
-        ask(in, stage->clock);
+        post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (in && !has_arrived(run, in, x, false, &stage->clock)) return false;
@@ -117,7 +117,7 @@ static bool send(struct run *run, int s, const struct ddp_instruction *x) {
     if (run->out->outcome != DDP_RUNS_THROUGH) return false;
     if (out && !stage->waits) {
         post(out, x, stage->clock);
-        if (in) ask(in, stage->clock);
+        if (in) post_request(in, stage->clock);
         return stage->waits = true;
     }
     if (out && !has_left(run, out, &stage->clock)) return false;
@@ -177,7 +177,7 @@ ls_status ddp_simulate(ddp_simulated *out, const struct ddp_instruction *lists, 
     if (!messages || !out->begins) {
         free(messages);
         ddp_simulated_free(out);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to simulate %zu stages and %zu micro-batches", stages,
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to simulate %zu stages and %zu micro-batches", stages,
                        instructions / 2);
     }
     for (size_t i = 0; i < 2 * stages * instructions; i++)

@@ -1,7 +1,7 @@
-/* setup — what a rank builds, in which order, and takes down.
+/* setup — what a rank builds and takes down, and in which order.
  *   order : what needs no other rank; the ranks compare what they were told; each opens what is its own; they compare their
  *           data; the groups form; then what trains in them
- *   fails : a rank that fails by itself says so; the others hear of it, and do not wait */
+ *   fails : a rank that fails reports that to the others, which then do not wait */
 #include "ddp_procs/setup.h"
 
 #include <math.h>
@@ -119,9 +119,8 @@ ls_status ddp_setup_join_groups(ddp_setup *setup, const ddp_settings *s) {
 ls_status ddp_setup_choose_devices(ddp_setup *setup, const ddp_settings *s, int flags) {
     ls_status status = ls_devices_find(&setup->choice, &s->train, flags);
     if (status == LS_OK && s->limits.least > 0 && setup->choice.kind == LS_DEVICE_CUDA)
-        status = ls_fail(LS_ERR_USAGE,
-                         "--elastic does not go with GPUs, on which an update may be under way when ranks part: "
-                         "use --device-kind cpu");
+        status = ls_fail(LS_ERR_USAGE, "--elastic cannot be combined with GPUs, where an update may be under way when "
+                                       "ranks part: use --device-kind cpu");
     if (status == LS_OK) status = ddp_backend_check((ddp_backend)s->backend, setup->choice.kind, named_allreduce(s));
     return status == LS_OK ? ls_devices_for_ranks(&setup->choice, &s->device_ids, setup->self.local_world_size)
                            : status;

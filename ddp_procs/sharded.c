@@ -1,4 +1,4 @@
-/* sharded — ZeRO-1: who owns the optimizer.
+/* sharded — ZeRO-1: each rank owns a part of the optimizer's state.
  *   idea  : under DDP all ranks have the same gradients and take the same update, W times the same work and memory. Here each
  *           rank owns 1/W of the parameters. An all-reduce is a reduce-scatter and an all-gather, and the update fits between
  *           the two: it needs sums of the rank's own part only, and what must be gathered is no longer the sums but the new
@@ -100,7 +100,7 @@ static void count_bytes(const ls_parallel *p, struct ls_step_size size, int loca
 static ls_status find_parameters(struct sharded *s) {
     const ddp_reducer *r = s->ddp.reducer;
     s->parameters = calloc(r->bucket_count + 1, sizeof *s->parameters);
-    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the places of parameters");
+    if (!s->parameters) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the places of parameters");
     for (size_t p = r->parameter_count; p > 0; p--) /* the first of a bucket is noted last */
         s->parameters[r->bucket_of[p - 1]] = ls_model_parameter(r->model, p - 1)->data;
     return LS_OK;
@@ -133,7 +133,7 @@ static ls_status create_over_own(struct sharded *s, ls_optimizer_range *own, con
 
 static ls_status create_optimizer(struct sharded *s, const ddp_options *options) {
     ls_optimizer_range *own = calloc(ls_model_parameter_count(s->ddp.base.model) + 1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a rank's part of an optimizer");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a rank's part of an optimizer");
     ls_status status = create_over_own(s, own, options);
     free(own);
     return status == LS_OK ? ls_optimizer_share_norm(s->ddp.base.optimizer, s->ddp.base.model) : status;

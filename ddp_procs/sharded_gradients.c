@@ -1,7 +1,7 @@
-/* sharded_gradients — ZeRO-2: of the gradients a rank keeps its slices only.
- *   idea  : stage 1 leaves each rank with buckets of which all but its own slice has served. Here the sum of that slice goes
- *           to the rank's shard, 1/W of all gradients, and the bucket's memory to the next bucket: a few buffers, which buckets
- *           take in turn while backward goes on
+/* sharded_gradients — ZeRO-2: a rank keeps only its slices of the gradients.
+ *   idea  : after stage 1's reduce-scatter a rank needs only its own slice of each bucket. Here the sum of that
+ *           slice goes to the rank's shard, 1/W of all gradients, and the bucket's memory to the next bucket: a few
+ *           buffers, which buckets take in turn while backward goes on
  *   turns : a bucket needs its buffer from its first gradient's first operation until its reduce-scatter has been done. Which
  *           layers write which gradients is known, and so is the order in which buckets are launched; so turns are planned
  *           once, before the first step, by going through backward without computing. A bucket takes the buffer that has been
@@ -110,7 +110,7 @@ static ls_status plan_turns(void *context, const ddp_reducer *reducer, struct bu
     free(r.pending);
     free(r.buffer_of);
     free(r.buffers);
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to plan the buckets' turns");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the buckets' turns");
 }
 
 /* --- a step -------------------------------------------------------------------------------------------------------- */

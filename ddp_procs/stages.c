@@ -1,4 +1,4 @@
-/* stages — who has which blocks of a network, and where they lie.
+/* stages — which stage holds which blocks of a network, and where they lie in memory.
  *   idea  : a stage's parameters are one range, laid out as in a whole model, and so are their gradients: the update, and a sum
  *           over ranks that train the same stage, take them at once
  *   tie   : a parameter that a later stage reads, too, has a copy there, and two gradients, which are parts of one sum; pipeline.c
@@ -90,7 +90,7 @@ static void make_room(ddp_stage *s, int i) {
 }
 
 /* Block `block`, from its stage to all, into buffer `i` of those that need it. */
-static void bring(ddp_stage *s, int block, int i) {
+static void broadcast_block(ddp_stage *s, int block, int i) {
     ls_parameters *all = ls_model_tensors(s->model);
     bool own = is_own(s, block);
     if (!own && !s->brought[i]) make_room(s, i);
@@ -116,8 +116,8 @@ static bool reads_tied(const ddp_stage *s, int block) {
 static void enter(void *context, int block, bool backward) {
     ddp_stage *s = context;
     (void)backward;
-    bring(s, block, 0);
-    if (reads_tied(s, block)) bring(s, tied_block(s), 1);
+    broadcast_block(s, block, 0);
+    if (reads_tied(s, block)) broadcast_block(s, tied_block(s), 1);
 }
 
 static void leave(void *context, int block, bool backward) {
@@ -166,7 +166,8 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
     s->floats = (s->floats + unit - 1) / unit * unit;
     s->parts = calloc(all->count + 1, sizeof *s->parts);
     s->is_copy = calloc(all->count + 1, sizeof *s->is_copy);
-    if (!s->parts || !s->is_copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage's list of parameters");
+    if (!s->parts || !s->is_copy)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage's list of parameters");
     status = alloc_values(s, all);
     if (status == LS_OK) status = alloc_gradients(s, all, data);
     if (status == LS_OK) place_parameters(s, all_ranks ? ls_comm_rank(data) : 0);
@@ -176,7 +177,7 @@ static ls_status build(ddp_stage *s, ls_comm *data, ls_comm *all_ranks) {
 ls_status ddp_stage_create(ddp_stage **out, ls_comm *beside, ls_comm *data, ls_comm *all_ranks, ls_model *model) {
     *out = NULL;
     ddp_stage *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stage");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stage");
     *s = (ddp_stage){.model = model, .beside = beside, .number = ls_comm_rank(beside)};
     ls_status status = build(s, data, all_ranks);
     if (status != LS_OK) {

@@ -1,6 +1,7 @@
 /* stages_cut — which blocks of a network make a stage.
- *   idea  : the dearest stage sets the pace. So of all cuts into consecutive ranges that one is taken whose dearest stage is
- *           cheapest, found block by block: best(s, e) = min over b of max(best(s - 1, b), cost of the blocks b .. e - 1)
+ *   idea  : the most expensive stage sets the pace. So of all cuts into consecutive ranges the one whose most
+ *           expensive stage costs least is taken, found block by block: best(s, e) = min over b of max(best(s - 1,
+ *           b), cost of the blocks b .. e - 1)
  *   cost  : stages x blocks^2 comparisons, once */
 #include <float.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ ls_status ddp_cut_network(struct ddp_cut *cut, const ls_network *network, int st
     int blocks = ls_network_blocks(network).end;
     struct ddp_tie tie;
     if (stages > blocks)
-        return ls_fail(LS_ERR_USAGE, "--pipeline %d: the model has %d block%s, of which each stage takes one at least",
+        return ls_fail(LS_ERR_USAGE, "--pipeline %d: the model has only %d block%s; each stage needs at least one",
                        stages, blocks, blocks == 1 ? "" : "s");
     size_t entries = (size_t)stages * (size_t)(blocks + 1);
     double *sums = calloc((size_t)blocks + 1, sizeof *sums), *best = calloc(entries, sizeof *best);
@@ -70,7 +71,7 @@ ls_status ddp_cut_network(struct ddp_cut *cut, const ls_network *network, int st
     free(sums);
     free(best);
     free(from);
-    if (!fits) return ls_fail(LS_ERR_NO_MEMORY, "no memory to cut a network into stages");
+    if (!fits) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to cut a network into stages");
     if (find_tie(&tie, cut, network)) return LS_OK;
     return ls_fail(LS_ERR_UNSUPPORTED, "--pipeline %d: the stages would share more than one parameter of one stage",
                    stages);

@@ -1,10 +1,11 @@
-/* topk — of each gradient only the largest elements travel, and what stays behind is added to the next: top-k with error
- * feedback.
- *   idea  : a few elements of a gradient make up most of its size. Each rank sends the k largest of each tensor as entries,
- *           index and value, and all ranks add up all ranks' lists. What a rank has not sent is its error, which it adds to its
- *           next gradient before it chooses. So nothing is lost, it only comes later: what a rank has sent and its error are
- *           together the sum of its gradients. Without feedback small elements that always point one way never arrive
- *   k     : max(1, floor(fraction n)) of a tensor of n elements: the same on all ranks, so that lists need no lengths
+/* topk — top-k with error feedback: only the largest elements of each gradient travel, and the rest is added to the
+ * next gradient.
+ *   idea  : a few elements of a gradient make up most of its size. Each rank sends the k largest of each tensor as
+ *           entries, index and value, and all ranks add up all ranks' lists. What a rank has not sent is its error,
+ *           which it adds to its next gradient before it chooses. So nothing is lost, only delayed: the elements
+ *           that a rank has sent and its error add up to the sum of its gradients. Without feedback small elements
+ *           that always point one way never arrive k : max(1, floor(fraction n)) of a tensor of n elements: the same
+ *           on all ranks, so that lists need no lengths
  *   bytes : a rank receives 8 k (W-1), where an all-reduce by a ring takes 8 n (W-1)/W: fewer only while k/n < 1/W. Lists are
  *           gathered, since the sum of lists with different indices is no list of k entries
  *   cost  : an all-gather for each bucket; about six passes over each gradient, to find its largest elements and to add up; an
@@ -105,11 +106,12 @@ static ls_status plan(struct topk *t, double fraction, size_t *entries, size_t *
     size_t parameters = ls_model_parameter_count(model);
     t->counts = calloc(parameters + 1, sizeof *t->counts);
     t->error_at = calloc(parameters + 1, sizeof *t->error_at);
-    if (!t->counts || !t->error_at) return ls_fail(LS_ERR_NO_MEMORY, "no memory to plan what gradients send");
+    if (!t->counts || !t->error_at)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to plan the gradients' messages");
     for (size_t p = 0; p < parameters; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         if (tensor->count > INT32_MAX)
-            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements: top-k sends indices below 2^31", tensor->name,
+            return ls_fail(LS_ERR_UNSUPPORTED, "%s has %zu elements, but top-k sends indices below 2^31", tensor->name,
                            tensor->count);
         t->counts[p] = ddp_topk_count(tensor->count, fraction);
         t->error_at[p] = *floats;

@@ -133,7 +133,7 @@ ls_status ddp_units_create(ddp_units **out, ls_comm *comm, ls_comm *beside, ls_m
                            struct ls_phase_clock *clock, int prefetch) {
     *out = NULL;
     ddp_units *u = calloc(1, sizeof *u);
-    if (!u) return ls_fail(LS_ERR_NO_MEMORY, "no memory for units");
+    if (!u) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for units");
     u->comm = comm;
     u->model = model;
     u->parameters = ls_model_tensors(model);

@@ -1,4 +1,4 @@
-/* units_memory — where the parameters lie that come and go.
+/* units_memory — where the gathered parameters and each rank's slices lie.
  *   idea  : each rank's slices of all units are one range, in the order of the blocks; a unit's slice has W-th parts of its
  *           block's slots, cut anywhere. A buffer is as large as the largest unit that comes there, with room for its copy in
  *           half precision
@@ -18,7 +18,7 @@ static ls_status alloc_lists(ddp_units *u) {
     u->held = calloc(most_buffers, sizeof *u->held);
     u->forecast = calloc(most_buffers, sizeof *u->forecast);
     bool fits = u->parts && u->visits && u->buffers && u->buffer_of && u->held && u->forecast;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of units");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a list of units");
 }
 
 /* Where other ranks can reach the slices, so that a gather copies once. */

@@ -130,7 +130,7 @@ static int count_gpus(const dp_options *options) {
 
 static ls_status check(const ls_model *module, const dp_options *options) {
     if (options->device_count < 1 || options->device_count > LS_MAX_DEVICES) {
-        return ls_fail(LS_ERR_USAGE, "DataParallel on %d devices; there must be 1 to %d", options->device_count,
+        return ls_fail(LS_ERR_USAGE, "DataParallel cannot use %d devices; expected 1 to %d", options->device_count,
                        LS_MAX_DEVICES);
     }
     if ((size_t)options->device_count > options->max_batch) {
@@ -145,19 +145,18 @@ static ls_status check(const ls_model *module, const dp_options *options) {
                        options->device_count);
     }
     if (options->replicate == DP_REPLICATE_NCCL && ls_device_kind_of(options->devices[0]) == LS_DEVICE_CPU) {
-        return ls_fail(LS_ERR_USAGE,
-                       "NCCL works between GPUs, and these devices are none: --replicate flat is for all");
+        return ls_fail(LS_ERR_USAGE, "NCCL works between GPUs only; give --replicate flat for other devices");
     }
     bool shares = ls_device_computes(options->devices[0]) && count_gpus(options) < options->device_count;
     if (options->replicate == DP_REPLICATE_NCCL && shares) {
         return ls_fail(LS_ERR_USAGE,
-                       "NCCL needs a GPU for each of the %d devices, and they share %d: --replicate flat does without",
+                       "NCCL needs a GPU for each of the %d devices, but they share %d; give --replicate flat",
                        options->device_count, count_gpus(options));
     }
     int required = ls_device_index(options->devices[0]), actual = ls_device_index(ls_model_device(module));
     if (ls_model_device(module) != options->devices[0]) {
         return ls_fail(LS_ERR_INVALID,
-                       "the module must have its parameters and buffers on device %d (the first of the list) but they "
+                       "the module must have its parameters and buffers on device %d (the first of the list), but they "
                        "are on device %d",
                        required, actual);
     }
@@ -171,7 +170,7 @@ static ls_status build(struct dp *dp, const dp_options *options) {
     if (status == LS_OK) status = ls_event_create(&dp->loss_taken, "loss taken");
     if (status == LS_OK) status = ls_event_create(&dp->updated, "parameters updated");
     dp->sent = calloc((size_t)options->device_count, sizeof *dp->sent);
-    if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    if (status == LS_OK && !dp->sent) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for DataParallel");
     if (status == LS_OK) status = ls_parallel_alloc_places(p, options->max_batch);
     if (status == LS_OK) {
         status =
@@ -257,7 +256,7 @@ ls_status dp_create(ls_parallel **out, ls_model *module, const dp_options *optio
     ls_status status = check(module, options);
     if (status != LS_OK) return status;
     struct dp *dp = calloc(1, sizeof *dp + (size_t)options->device_count * sizeof *dp->replicas);
-    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "no memory for DataParallel");
+    if (!dp) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for DataParallel");
     ls_parallel *p = &dp->base;
     ls_parallel_set_mode(p, &dp_mode);
     p->world_size = 1;

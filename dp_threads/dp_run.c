@@ -25,16 +25,15 @@ ls_status dp_settings_parse(struct dp_settings *s, int argc, char **argv, bool *
          .empty = "all GPUs, or a CPU device for each core"},
         {.kind = LS_OPTION_INT_LIST, .name = "device-ids", .to.list = &s->device_ids, .argument = "D,D,...",
          .limits = LS_BETWEEN(0, 1023), .kept = "devices",
-         .help = "these devices; the first holds the model. A GPU that is named more than once is shared",
+         .help = "devices by number; the first holds the model. A GPU named more than once is shared",
          .empty = "--devices"},
         {.kind = LS_OPTION_INT, .name = "output-device", .to.number = &s->output_device, .argument = "D",
          .limits = LS_BETWEEN(-1, 1023),
-         .help = "the device that gathers the outputs and takes the loss; -1: the first"},
+         .help = "device that gathers the outputs and computes the loss; -1: the first"},
         {.kind = LS_OPTION_CHOICE, .name = "replicate", .to.number = &s->replicate, .choices = replications,
-         .help = "flat: parameters and gradients are copied from and to the first device; nccl: NCCL broadcasts and "
-                 "reduces them (a GPU for each device)"},
+         .help = "flat: copy parameters from, and gradients to, the first device; nccl: broadcast and reduce by NCCL (needs a GPU for each device)"},
         {.kind = LS_OPTION_FLAG, .name = "single", .to.flag = &s->single, .kept = "mode",
-         .help = "train on one device without DataParallel: the T1 that speed-ups refer to"},
+         .help = "train on one device without DataParallel: the baseline T1 of speed-ups"},
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) rows[count++] = own[i];
@@ -143,7 +142,7 @@ static ls_status train(struct dp_session *session, struct dp_settings *s, ls_tra
     ls_status status = ls_virtual_time_begin(&s->train);
     if (status == LS_OK) status = dp_session_open(session, s);
     if (status != LS_OK) return status;
-    if (s->choice.gpu_missed) session->parallel->gpu_missed = s->choice.found;
+    if (s->choice.gpu_expected) session->parallel->why_not_gpu = s->choice.found;
     ls_train_warn_workers(&s->train, 1);
     /* one process: the global order of the samples, whichever way it would be sharded */
     ls_sharing sharing = {.shard = LS_SHARD_CONTIGUOUS};

@@ -21,7 +21,7 @@
  * one all-reduce in place of five transfers through device 0, is ddp_procs/ddp_step.c. */
 #include "dp_threads/dp.h"
 
-static void until_outputs(struct dp *dp, struct dp_replica *r);
+static void forward_replica(struct dp *dp, struct dp_replica *r);
 static ls_status take_loss(struct dp *dp);
 static void from_gradient(struct dp *dp, struct dp_replica *r);
 
@@ -33,7 +33,7 @@ void dp_prepare(ls_parallel *p, const ls_batch *batch) {
 
 ls_status dp_forward_backward(ls_parallel *p) {
     struct dp *dp = dp_of(p);
-    ls_status status = dp_on_replicas(dp, until_outputs); /* in each device's thread; waits for all of them */
+    ls_status status = dp_on_replicas(dp, forward_replica); /* in each device's thread; waits for all of them */
     if (status == LS_OK) status = take_loss(dp);
     if (status == LS_OK) status = dp_on_replicas(dp, from_gradient);
     /* from here on the batch's memory may be filled again: device 0's backward comes after the loss, and the loss after
@@ -60,7 +60,7 @@ ls_status dp_apply(ls_parallel *p) {
 
 /* --- forward_backward's three parts: in each device's thread, on the output device, in each device's thread ------------ */
 
-static void until_outputs(struct dp *dp, struct dp_replica *r) {
+static void forward_replica(struct dp *dp, struct dp_replica *r) {
     ls_phase_enter(r->clock, LS_PHASE_SCATTER);
     dp_scatter_inputs(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_REPLICATE);

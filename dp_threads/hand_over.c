@@ -7,7 +7,7 @@
 #include "dp_threads/dp.h"
 
 /* This replica takes no further part: those that wait for it in a group are told. */
-static void let_go(const struct dp_replica *r, const char *reason) {
+static void abort_groups(const struct dp_replica *r, const char *reason) {
     if (r->sync_bn) ls_comm_abort(r->sync_bn, reason);
     if (r->nccl) ls_comm_abort(r->nccl, reason);
 }
@@ -18,7 +18,7 @@ static ls_status run_part(void *context, int i) {
     dp->part(dp, r);
     ls_phase_enter(r->clock, LS_PHASE_OTHER);
     ls_status status = ls_device_status(r->device);
-    if (status != LS_OK) let_go(r, "its replica failed");
+    if (status != LS_OK) abort_groups(r, "its replica failed");
     return status;
 }
 
@@ -30,5 +30,5 @@ ls_status dp_on_replicas(struct dp *dp, dp_part_fn part) {
 }
 
 void dp_abandon(ls_parallel *p) {
-    for (int i = 0; i < p->device_count; i++) let_go(&dp_of(p)->replicas[i], "the step failed");
+    for (int i = 0; i < p->device_count; i++) abort_groups(&dp_of(p)->replicas[i], "the step failed");
 }

@@ -87,7 +87,7 @@ static void *worker_main(void *argument) {
 ls_status dp_workers_create(dp_workers **out, ls_device *const *devices, int count) {
     *out = NULL;
     dp_workers *workers = calloc(1, sizeof *workers + (size_t)count * sizeof *workers->workers);
-    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d replica threads", count);
+    if (!workers) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d replica threads", count);
     workers->spin_us = ls_spin_us_for(count);
     workers->count = 1;
     for (int i = 0; i < count; i++) {
@@ -140,7 +140,7 @@ static ls_status join(dp_workers *workers, int replicas) {
 
 /* How much a replica's failure says about the cause: those that another replica's failure has made fail are not the
  * cause, nor are those that have nothing to say (a GPU that they share has failed before). 0: it has not failed. */
-static int blame(const struct worker *worker) {
+static int failure_severity(const struct worker *worker) {
     if (worker->status == LS_OK) return 0;
     if (worker->status == LS_ERR_PEER) return 1;
     return worker->message[0] == '\0' ? 2 : 3;
@@ -151,7 +151,7 @@ static const struct worker *first_failed(const dp_workers *workers, int replicas
     const struct worker *first = NULL;
     for (int i = 0; i < replicas; i++) {
         const struct worker *worker = &workers->workers[i];
-        if (blame(worker) > (first ? blame(first) : 0)) first = worker;
+        if (failure_severity(worker) > (first ? failure_severity(first) : 0)) first = worker;
     }
     return first;
 }

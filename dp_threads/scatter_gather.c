@@ -1,4 +1,5 @@
-/* scatter_gather — pieces of the batch out to the replicas, outputs back, and the way of their gradients.
+/* scatter_gather — sends pieces of the batch to the replicas, gathers their outputs, and sends the outputs' gradients
+ * back.
  *   cost  : (1 - 1/N) of the inputs leave device 0 each step; all outputs go to the output device and come back as
  *           gradients. Each replica's copies run on its own copy stream, driven by its own thread, so they go side by
  *           side

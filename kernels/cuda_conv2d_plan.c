@@ -1,7 +1,7 @@
 /* cuda_conv2d_plan — how a GPU's convolutions cut a batch.
- *   unfolded: into pieces of equal size, as few as the limit allows, so that no piece is a small rest. There is always
- *             room for as many samples as the limit allows: a smaller batch of the same layer may be cut into fewer,
- *             larger pieces, and they fit into the same workspace
+ *   unfolded: into pieces of equal size, as few as the limit allows, so that no piece is a small remainder. There is
+ *             always room for as many samples as the limit allows: a smaller batch of the same layer may be cut into
+ *             fewer, larger pieces, and they fit into the same workspace
  *   direct  : only the weights' gradient needs a workspace. Its lines are cut into shares, each with sums of its own.
  *             The number of shares does not depend on the GPU: the GPU is not known when the workspace is allocated,
  *             and the sums' bits must not depend on it */

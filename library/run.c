@@ -67,10 +67,10 @@ static ls_status copy_arguments(ls_run *run, const char *const *options) {
     size_t count = 0;
     while (options && options[count]) count++;
     run->arguments = calloc(count + 2, sizeof *run->arguments);
-    if (!run->arguments) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the options");
+    if (!run->arguments) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the options");
     for (size_t i = 0; i <= count; i++) {
         run->arguments[i] = strdup(i == 0 ? "lockstep" : options[i - 1]);
-        if (!run->arguments[i]) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the options");
+        if (!run->arguments[i]) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the options");
     }
     run->argument_count = (int)count + 1;
     return LS_OK;
@@ -81,7 +81,7 @@ static ls_status read_options(ls_run *run) {
     ls_status status;
     for (int i = 1; i < run->argument_count; i++)
         if (strcmp(run->arguments[i], "--help") == 0 || strcmp(run->arguments[i], "--version") == 0)
-            return ls_fail(LS_ERR_USAGE, "%s is for the programs", run->arguments[i]);
+            return ls_fail(LS_ERR_USAGE, "%s is an option for programs only", run->arguments[i]);
     if (run->mode == LS_MODE_DP) {
         run->settings.dp = dp_settings_defaults();
         status = dp_settings_parse(&run->settings.dp, run->argument_count, run->arguments, &help);
@@ -91,7 +91,7 @@ static ls_status read_options(ls_run *run) {
     }
     const ls_train_options *o = ls_run_options(run);
     bool shows = o->show_model || o->show_pytorch || (run->mode == LS_MODE_DDP && run->settings.ddp.show_schedule);
-    return status == LS_OK && shows ? ls_fail(LS_ERR_USAGE, "options that print are for the programs") : status;
+    return status == LS_OK && shows ? ls_fail(LS_ERR_USAGE, "options that print are for programs only") : status;
 }
 
 int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
@@ -103,7 +103,7 @@ int ls_run_create(ls_run **out, ls_mode_kind mode, const char *const *options) {
     if (entered != 0) return entered;
     ls_status status = mode == LS_MODE_DP || mode == LS_MODE_DDP
                            ? copy_arguments(run, options)
-                           : ls_fail(LS_ERR_INVALID, "there is no mode %d", (int)mode);
+                           : ls_fail(LS_ERR_INVALID, "mode %d does not exist", (int)mode);
     if (status == LS_OK) status = read_options(run);
     return ls_run_leave(run, status);
 }
@@ -159,7 +159,8 @@ int ls_run_set_network(ls_run *run, const char *text) {
     if (entered != 0) return entered;
     free(run->network);
     run->network = strdup(text);
-    ls_status status = run->network ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for the network's text");
+    ls_status status =
+        run->network ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the network's text");
     ls_run_options(run)->model = LS_NETWORK_IN_MEMORY;
     return ls_run_leave(run, status);
 }
@@ -207,7 +208,7 @@ static ls_status train(ls_run *run, ls_train_result *result) {
     run->embedding.on_step = run->on_step ? take_step : NULL;
     run->embedding.context = run;
     run->embedding.weights_fd = memfd_create("weights", MFD_CLOEXEC);
-    if (run->embedding.weights_fd < 0) return ls_fail(LS_ERR_SYSTEM, "no memory for the trained weights");
+    if (run->embedding.weights_fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot allocate memory for the trained weights");
     options->embedding = &run->embedding;
     options->quiet = true; /* no progress bar */
     ls_network_set_memory(run->network);

@@ -45,13 +45,14 @@ static ls_status read_to_end(int fd, const char *path, size_t expected, size_t m
         if (*nbytes + 1 >= capacity) {
             capacity = capacity == 0 ? expected + 2 : 2 * capacity; /* the end is seen by trying to read past it */
             char *larger = realloc(*text, capacity);
-            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", path);
+            if (!larger) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", path);
             *text = larger;
         }
         do got = read(fd, *text + *nbytes, capacity - 1 - *nbytes);
         while (got < 0 && errno == EINTR);
         if (got < 0) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-        if (*nbytes + (size_t)got > most) return ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+        if (*nbytes + (size_t)got > most)
+            return ls_fail(LS_ERR_INVALID, "%s is larger than the limit of %zu bytes", path, most);
     }
     (*text)[*nbytes] = '\0';
     return LS_OK;
@@ -67,9 +68,9 @@ ls_status ls_file_read(const char *path, size_t most, char **text, size_t *nbyte
     if (fstat(fd, &info) != 0)
         status = ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        status = ls_fail(LS_ERR_IO, "cannot read %s: it is not a regular file", path);
+        status = ls_fail(LS_ERR_IO, "cannot read %s: not a regular file", path);
     else if (info.st_size > 0 && (uintmax_t)info.st_size > most)
-        status = ls_fail(LS_ERR_INVALID, "%s: larger than %zu bytes", path, most);
+        status = ls_fail(LS_ERR_INVALID, "%s is larger than the limit of %zu bytes", path, most);
     else
         status = read_to_end(fd, path, (size_t)info.st_size, most, text, nbytes);
     close(fd);
@@ -94,7 +95,7 @@ struct ls_file_writer {
 
 const char *ls_write_error(int error) {
     struct rlimit limit;
-    if (error == ENXIO) return "nobody reads this pipe; start its reader first";
+    if (error == ENXIO) return "no process reads this pipe; start its reader first";
     bool limited = error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
     return limited ? "File too large for the limit on the size of files (ulimit -f)" : strerror(error);
 }
@@ -158,9 +159,9 @@ static ls_status check_replaced(const ls_file_writer *writer) {
         error = errno;
     if (error != EPERM && error != EACCES && error != EROFS && error != EBUSY) return LS_OK;
     return ls_fail(LS_ERR_IO, "cannot write %s: %s; %s, so choose another path", writer->path, strerror(error),
-                   error == EBUSY ? "the file is mounted there by itself"
-                                  : "the file there is another user's, or protected, and its folder does not let this "
-                                    "user replace it");
+                   error == EBUSY ? "the file is a mount point of its own"
+                                  : "another user owns the file there, or the file is protected, and this user may not "
+                                    "replace files in its folder");
 }
 
 /* For file systems without unnamed files, and systems where /proc cannot give one a name. */
@@ -200,7 +201,7 @@ static ls_status check_path(const char *path) {
     if (strlen(path) >= PATH_MAX) return ls_fail(LS_ERR_IO, "cannot write a file whose path is too long: %s", path);
     if (stat(path, &info) != 0) return errno == ENOENT ? LS_OK : cannot_write(path, errno);
     if (S_ISREG(info.st_mode)) return LS_OK;
-    return ls_fail(LS_ERR_IO, "cannot write %s: it is not a regular file; choose another path", path);
+    return ls_fail(LS_ERR_IO, "cannot write %s: not a regular file; choose another path", path);
 }
 
 ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
@@ -208,7 +209,7 @@ ls_status ls_file_writer_open(ls_file_writer **out, const char *path) {
     ls_status status = check_path(path);
     if (status != LS_OK) return status;
     ls_file_writer *writer = calloc(1, sizeof *writer);
-    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (!writer) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     memcpy(writer->path, path, strlen(path));
     writer->fd = writer->folder = -1;
     int error = open_place(writer);

@@ -143,12 +143,12 @@ static ls_status check_object(ls_json *json, const cJSON *object) {
     size_t count = 0, i = 0;
     cJSON_ArrayForEach(member, object) count++;
     if (count > LS_JSON_FEW_MEMBERS) members = malloc(count * sizeof(const cJSON *));
-    if (!members) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", json->name);
+    if (!members) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", json->name);
     cJSON_ArrayForEach(member, object) members[i++] = member;
     const cJSON *twin = find_twin(members, count);
     if (members != few) free(members);
     if (!twin) return LS_OK;
-    ls_json_refuse(json, twin, "%.80s is there twice", twin->string);
+    ls_json_refuse(json, twin, "%.80s occurs twice", twin->string);
     return LS_ERR_INVALID;
 }
 
@@ -171,14 +171,14 @@ static ls_status parse_tree(ls_json *json) {
     if (status != LS_OK) return status;
     json->root = cJSON_ParseWithLengthOpts(json->text, json->nbytes + 1, &stopped, 1);
     if (!json->root) {
-        if (*skip_space(json->text) == '\0') return ls_fail(LS_ERR_INVALID, "%s: there is nothing in it", json->name);
+        if (*skip_space(json->text) == '\0') return ls_fail(LS_ERR_INVALID, "%s is empty; expected JSON", json->name);
         int shown = (int)strnlen(stopped, 20), rest_of_line = (int)strcspn(stopped, "\r\n");
         if (rest_of_line < shown) shown = rest_of_line;
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: this is not JSON, from \"%.*s\" on", json->name, line_at(json, stopped),
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: cannot parse JSON from \"%.*s\" on", json->name, line_at(json, stopped),
                        shown > 0 ? shown : 7, shown > 0 ? stopped : "the end");
     }
     if (!cJSON_IsObject(json->root)) {
-        ls_json_refuse(json, json->root, "an object, { ... }, was expected");
+        ls_json_refuse(json, json->root, "expected an object, { ... }");
         return LS_ERR_INVALID;
     }
     return check_tree(json, json->root);
@@ -193,7 +193,7 @@ static ls_status make(ls_json **out, const char *name, size_t first_line, char *
         free(json);
         free(copy);
         free(text);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", name);
     }
     memcpy(copy, name, strlen(name) + 1);
     *json = (ls_json){.name = copy, .text = text, .first_line = first_line, .nbytes = nbytes};
@@ -213,9 +213,10 @@ static ls_status make(ls_json **out, const char *name, size_t first_line, char *
 ls_status ls_json_parse(ls_json **out, const char *name, size_t first_line, const char *text, size_t nbytes) {
     *out = NULL;
     if (nbytes > LS_JSON_MAX_BYTES)
-        return ls_fail(LS_ERR_INVALID, "%s:%zu: larger than %zu bytes", name, first_line, LS_JSON_MAX_BYTES);
+        return ls_fail(LS_ERR_INVALID, "%s:%zu: the text is larger than %zu bytes", name, first_line,
+                       LS_JSON_MAX_BYTES);
     char *copy = malloc(nbytes + 1);
-    if (!copy) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", name);
+    if (!copy) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", name);
     if (nbytes > 0) memcpy(copy, text, nbytes);
     copy[nbytes] = '\0';
     return make(out, name, first_line, copy, nbytes);
@@ -245,7 +246,7 @@ bool ls_json_failed(const ls_json *json) { return json->failed; }
 static bool check_is_object(ls_json *json, const cJSON *object) {
     if (!object) return false;
     if (cJSON_IsObject(object)) return true;
-    ls_json_refuse(json, object, "an object, { ... }, was expected");
+    ls_json_refuse(json, object, "expected an object, { ... }");
     return false;
 }
 
@@ -262,7 +263,7 @@ double ls_json_number(ls_json *json, const cJSON *object, const char *name, doub
     if (!cJSON_IsNumber(member)) {
         ls_json_refuse(json, member, "%s must be a number", name);
     } else if (!isfinite(member->valuedouble) || !(member->valuedouble >= lowest && member->valuedouble <= highest)) {
-        ls_json_refuse(json, member, "%s must lie between %.15g and %.15g; it is %.15g", name, lowest, highest,
+        ls_json_refuse(json, member, "%s must lie between %.15g and %.15g; found %.15g", name, lowest, highest,
                        member->valuedouble);
     } else {
         return member->valuedouble;
@@ -275,9 +276,9 @@ int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int6
     if (json->failed || !object) return 0;
     const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, name);
     if (value != trunc(value)) {
-        ls_json_refuse(json, member, "%s must be a whole number; it is %.15g", name, value);
+        ls_json_refuse(json, member, "%s must be a whole number; found %.15g", name, value);
     } else if (!(fabs(value) <= LS_JSON_MAX_WHOLE) || (int64_t)value < lowest || (int64_t)value > highest) {
-        ls_json_refuse(json, member, "%s must lie between %lld and %lld; it is %.15g", name, (long long)lowest,
+        ls_json_refuse(json, member, "%s must lie between %lld and %lld; found %.15g", name, (long long)lowest,
                        (long long)highest, value);
     } else {
         return (int64_t)value;
@@ -288,7 +289,7 @@ int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int6
 const char *ls_json_text(ls_json *json, const cJSON *object, const char *name) {
     const cJSON *member = find_member(json, object, name);
     if (member && cJSON_IsString(member)) return member->valuestring;
-    if (member) ls_json_refuse(json, member, "%s must be a text", name);
+    if (member) ls_json_refuse(json, member, "%s must be a string", name);
     return "";
 }
 
@@ -322,6 +323,6 @@ void ls_json_only(ls_json *json, const cJSON *object, const char *const *names) 
     cJSON_ArrayForEach(member, object) {
         const char *const *name = names;
         while (*name && strcmp(*name, member->string) != 0) name++;
-        if (!*name) ls_json_refuse(json, member, "%.80s is not known here", member->string);
+        if (!*name) ls_json_refuse(json, member, "%.80s is not a known key", member->string);
     }
 }

@@ -232,12 +232,13 @@ static const char *list_places(char text[LIST_CAPACITY], const ls_place place[LS
 ls_status ls_launcher_check(const ls_launcher *launcher) {
     char said[2][LIST_CAPACITY], names[2][LIST_CAPACITY];
     if (!launcher->against) return LS_OK;
-    return ls_fail(LS_ERR_USAGE,
-                   "two launchers contradict each other: the environment has %s, and of %s %s; unset the variables of "
-                   "the one that has not started this process: unset %s, or unset %s",
-                   list_places(said[0], launcher->place, true), launcher->against,
-                   list_places(said[1], launcher->against_place, true), list_places(names[0], launcher->place, false),
-                   list_places(names[1], launcher->against_place, false));
+    return ls_fail(
+        LS_ERR_USAGE,
+        "two launchers contradict each other: the environment has %s, and from %s %s; unset the variables of "
+        "the other launcher: unset %s, or unset %s",
+        list_places(said[0], launcher->place, true), launcher->against,
+        list_places(said[1], launcher->against_place, true), list_places(names[0], launcher->place, false),
+        list_places(names[1], launcher->against_place, false));
 }
 
 ls_status ls_launcher_refuse_copies(const char *harm, const char *advice) {

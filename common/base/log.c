@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/said.h"
+#include "common/base/log_once.h"
 
 /* Written once, before the first thread starts. */
 static struct {
@@ -81,7 +81,7 @@ void ls_log_init(const char *program, int rank, bool quiet) {
     identity.verbose = false;
     identity.cause_fd = inherited_file("LS_CAUSE_FD", "LS_CAUSE_INODE", S_IFIFO);
     int said = inherited_file("LS_SAID_FD", "LS_SAID_INODE", S_IFREG);
-    if (said >= 0) ls_said_join(said);
+    if (said >= 0) ls_log_once_join(said);
 }
 
 void ls_log_redirect(void (*take)(void *context, const char *line), void *context) {
@@ -164,7 +164,7 @@ int ls_report_error(const char *format, ...) {
         return 0;
     }
     if (hold_back(message)) return 0;
-    if (ls_said_first(message)) emit("error: ", message);
+    if (ls_log_once(message)) emit("error: ", message);
     if (identity.cause_fd >= 0) {
         char line[1904];
         int length = snprintf(line, sizeof line, "%s\n", message);
@@ -193,7 +193,7 @@ void ls_warn(const char *format, ...) {
     va_start(arguments, format);
     compose(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (ls_said_first(message)) emit("warning: ", message);
+    if (ls_log_once(message)) emit("warning: ", message);
 }
 
 static void remark(const char *format, va_list arguments) LS_PRINTF(1, 0);

@@ -19,7 +19,7 @@
 /* Names this process in every later line. Call before the first thread starts. `program` may be a path: its last
  * component is used and must stay valid. `rank` < 0: no rank (the DP program, the launcher). Quiet drops notes, not
  * warnings and errors. The pipe that the environment's LS_CAUSE_FD and LS_CAUSE_INODE name (set by the launcher)
- * receives a copy of each error, so that the launcher can name the cause; LS_SAID_FD and LS_SAID_INODE (said.h) let only
+ * receives a copy of each error, so that the launcher can name the cause; LS_SAID_FD and LS_SAID_INODE (log_once.h) let only
  * the first of its ranks print an error or warning that several have in the same words. A descriptor that is not the
  * file with that inode number is left alone. Where stdin, stdout or stderr is closed, it becomes
  * /dev/null. From here on SIGXFSZ and SIGPIPE do not kill the process: the write fails, with EFBIG or EPIPE. */

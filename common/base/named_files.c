@@ -177,7 +177,8 @@ static ls_status check_pair(const struct ls_file_identity *a, const struct ls_fi
 }
 
 ls_status ls_named_files_check(ls_named_files *files) {
-    ls_status status = files->no_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the files' names") : LS_OK;
+    ls_status status =
+        files->no_memory ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the files' names") : LS_OK;
     for (size_t i = 0; i < files->count; i++)
         for (size_t k = 0; status == LS_OK && k < i; k++) status = check_pair(&files->files[k], &files->files[i]);
     for (size_t i = 0; i < files->count; i++) {

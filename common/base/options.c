@@ -29,15 +29,15 @@ static ls_status check_limits(const ls_option *option, double value, const char 
     case LS_LIMIT_NONE: return LS_OK;
     case LS_LIMIT_AT_LEAST:
         if (value >= limits->min) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be at least %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected at least %g", option->name, text,
                        limits->min);
     case LS_LIMIT_ABOVE:
         if (value > limits->min) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be more than %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected more than %g", option->name, text,
                        limits->min);
     case LS_LIMIT_BETWEEN:
         if (value >= limits->min && value <= limits->max) return LS_OK;
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %g to %g", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected %g to %g", option->name, text,
                        limits->min, limits->max);
     }
     return ls_fail(LS_ERR_INVALID, "option --%s: its row has limits of an unknown kind", option->name);
@@ -53,7 +53,7 @@ static ls_status parse_whole(const ls_option *option, const char *text, int64_t 
     if (!begins_like_number(text) || end == text || *end != '\0')
         return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a whole number", option->name, text);
     if (errno == ERANGE || value < least || value > most)
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range, it must be %lld to %lld", option->name, text,
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected %lld to %lld", option->name, text,
                        (long long)least, (long long)most);
     ls_status status = check_limits(option, (double)value, text);
     if (status == LS_OK) *out = value;
@@ -72,7 +72,8 @@ static ls_status parse_double(const ls_option *option, const char *text, double 
     double value = strtod(text, &end);
     if (!begins_like_number(text) || end == text || *end != '\0')
         return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a number", option->name, text);
-    if (!isfinite(value)) return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+    if (!isfinite(value))
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected a finite number", option->name, text);
     ls_status status = check_limits(option, value, text);
     if (status == LS_OK) *out = value;
     return status;
@@ -87,11 +88,12 @@ static ls_status parse_bytes(const ls_option *option, const char *text, size_t *
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     if (!is_number || (*end && (!suffix || end[1] != '\0')))
         return ls_fail(LS_ERR_USAGE,
-                       "option --%s: '%s' is not a size; give a whole number of bytes, or one with K, M or G",
+                       "option --%s: '%s' is not a size; give a whole number of bytes, or a number with K, M or G",
                        option->name, text);
     int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
     if (errno == ERANGE || value > SIZE_MAX >> shift)
-        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range", option->name, text);
+        return ls_fail(LS_ERR_USAGE, "option --%s: %s is out of range; expected at most %zu bytes", option->name, text,
+                       SIZE_MAX);
     size_t nbytes = (size_t)value << shift;
     ls_status status = check_limits(option, (double)nbytes, text);
     if (status == LS_OK) *out = nbytes;
@@ -127,7 +129,8 @@ static ls_status parse_list(const ls_option *option, const char *text, ls_int_li
             return ls_fail(LS_ERR_USAGE, "option --%s: '%s' is not a list of whole numbers such as 0,1,2", option->name,
                            text);
         if (list.count == LS_INT_LIST_MAX)
-            return ls_fail(LS_ERR_USAGE, "option --%s: more than %d numbers", option->name, LS_INT_LIST_MAX);
+            return ls_fail(LS_ERR_USAGE, "option --%s: too many numbers; expected at most %d", option->name,
+                           LS_INT_LIST_MAX);
         memcpy(number, item, length);
         number[length] = '\0';
         ls_status status = parse_int(option, number, &list.values[list.count++]);
@@ -149,7 +152,8 @@ static ls_status apply(const ls_option *option, const char *text, bool negated) 
     case LS_OPTION_CHOICE: return parse_choice(option, text, option->to.number);
     case LS_OPTION_INT_LIST: return parse_list(option, text, option->to.list);
     case LS_OPTION_STRING:
-        if (text[0] == '\0') return ls_fail(LS_ERR_USAGE, "option --%s: its value is empty", option->name);
+        if (text[0] == '\0')
+            return ls_fail(LS_ERR_USAGE, "option --%s: expected a value, found an empty one", option->name);
         *option->to.text = text;
         return LS_OK;
     case LS_OPTION_HEADING:
@@ -242,7 +246,8 @@ static ls_status fail_name(const struct option *longs, const char *argument) {
         length += (size_t)snprintf(known + length, sizeof known - length, "%s--%s", matches++ ? ", " : "", o->name);
         if (length >= sizeof known) length = sizeof known - 1;
     }
-    if (matches > 1) return ls_fail(LS_ERR_USAGE, "option %.*s may mean %s", (int)name_length + 2, argument, known);
+    if (matches > 1)
+        return ls_fail(LS_ERR_USAGE, "option %.*s is ambiguous: %s", (int)name_length + 2, argument, known);
     return fail_unknown(longs, argument, 2, name_length);
 }
 
@@ -357,7 +362,7 @@ ls_status ls_options_parse(const ls_command *command, int argc, char **argv, ls_
     char letters[LETTERS_CAPACITY];
     list_letters(command, letters);
     struct option *longs = make_long_options(command);
-    if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "no memory to parse the command line");
+    if (!longs) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to parse the command line");
     opterr = 0;
     const char *program = argc > 0 ? argv[0] : "program";
     int question = find_question(longs, letters, argc, argv);

@@ -101,7 +101,7 @@ void ls_probe_step(int32_t step) { atomic_store_explicit(&step_in_progress, step
 static bool has_cpu_time(void) { return atomic_load_explicit(&with_cpu_time, memory_order_relaxed); }
 
 /* Forgets what belongs to an earlier start. */
-static void come_up_to_date(void) {
+static void forget_earlier_start(void) {
     uint32_t present = atomic_load_explicit(&generation, memory_order_relaxed);
     if (self.generation == present) return;
     self.generation = present;
@@ -142,7 +142,7 @@ static struct ls_probe_record *place_in(struct thread_log *log) {
 
 struct ls_probe_record ls_probe_begin(ls_probe_kind kind, const char *label) {
     (void)atomic_load_explicit(&ls_probe_is_on, memory_order_acquire);
-    come_up_to_date();
+    forget_earlier_start();
     struct ls_probe_record record = {.label = label,
                                      .phase = self.phase,
                                      .step = atomic_load_explicit(&step_in_progress, memory_order_relaxed),
@@ -170,9 +170,9 @@ static void keep_in(struct thread_log *log, const struct ls_probe_record *record
     if (!place) atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
 }
 
-static void keep(const struct ls_probe_record *record) {
+static void append_record(const struct ls_probe_record *record) {
     if (self.muted) return;
-    come_up_to_date();
+    forget_earlier_start();
     keep_in(own_log(), record);
 }
 
@@ -196,7 +196,7 @@ static void finish(struct ls_probe_record *record) {
 void ls_probe_end(struct ls_probe_record *record) {
     if (!ls_probing()) return;
     finish(record);
-    keep(record);
+    append_record(record);
 }
 
 void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number) {
@@ -206,11 +206,11 @@ void ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, u
     record.number = number;
     record.end_us = record.begin_us;
     record.end_cpu_us = record.begin_cpu_us;
-    keep(&record);
+    append_record(&record);
 }
 
 void ls_probe_phase(const char *phase) {
-    come_up_to_date();
+    forget_earlier_start();
     self.phase = phase;
 }
 
@@ -221,7 +221,7 @@ void ls_probe_name_thread(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(self.name, sizeof self.name, format, arguments);
     va_end(arguments);
-    come_up_to_date();
+    forget_earlier_start();
     if (self.log) memcpy(self.log->name, self.name, sizeof self.log->name);
 }
 
@@ -242,7 +242,7 @@ static double measure_record_us(void) {
         for (int i = 0; i < RECORDS; i++) {
             struct ls_probe_record record = ls_probe_begin(LS_PROBE_MARK, "cost");
             finish(&record);
-            keep(&record);
+            append_record(&record);
         }
         us[round] = (ls_now_us() - begin_us) / RECORDS;
     }
@@ -298,7 +298,7 @@ ls_status ls_probe_read(const struct ls_probe_thread **threads, size_t *count) {
         read_threads[number].records = log->first->records;
         read_threads[number].count = log->first->count;
     }
-    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read what %zu threads have recorded", there);
+    if (!whole) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the records of %zu threads", there);
     *threads = read_threads;
     *count = there;
     return LS_OK;

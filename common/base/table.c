@@ -18,7 +18,7 @@ struct ls_table {
 
 ls_status ls_table_create(ls_table **out, const ls_column *columns, size_t count) {
     ls_table *table = *out = calloc(1, sizeof *table);
-    if (!table) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table");
+    if (!table) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table");
     table->columns = columns;
     table->column_count = count;
     return LS_OK;
@@ -131,7 +131,7 @@ ls_status ls_table_print(const ls_table *table, FILE *file) {
     size_t *widths = calloc(table->column_count, sizeof *widths), head_height = 1;
     if (!widths || table->failed) {
         free(widths);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table of %zu cells", table->cell_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table of %zu cells", table->cell_count);
     }
     for (size_t c = 0; c < table->column_count; c++) {
         size_t lines = line_count(table->columns[c].title);

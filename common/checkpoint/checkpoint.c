@@ -28,7 +28,7 @@ ls_status ls_checkpoint_stage(struct ls_checkpoint_staging *s, size_t state_coun
     s->resume_state = calloc(resume_count + 1, sizeof *s->resume_state);
     if (s->steps && s->rates && s->resume_state) return LS_OK;
     ls_checkpoint_unstage(s);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a checkpoint");
 }
 
 void ls_checkpoint_unstage(struct ls_checkpoint_staging *s) {
@@ -108,7 +108,7 @@ ls_status ls_checkpoint_dict(ls_state_dict *dict, size_t *staged_count, const ls
 
 static ls_status stage_states(struct ls_checkpoint_staging *s, const ls_parallel *p) {
     struct ls_update_state *states = calloc(s->state_count, sizeof *states);
-    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a checkpoint");
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a checkpoint");
     ls_status status = ls_optimizer_read_states(p->optimizer, states);
     for (size_t i = 0; status == LS_OK && i < s->state_count; i++) {
         s->steps[i] = states[i].step;

@@ -22,7 +22,7 @@ static ls_status compare_ranks(ls_parallel *p, const ls_safetensors *file, const
     double *all = calloc((size_t)p->world_size * HALVES, sizeof *all);
     uint64_t *hashes = calloc((size_t)p->world_size, sizeof *hashes);
     ls_status status = all && hashes ? p->process->gather_from_ranks(p, mine, HALVES, all)
-                                     : ls_fail(LS_ERR_NO_MEMORY, "no memory to compare the ranks");
+                                     : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to compare the ranks");
     for (int r = 0; status == LS_OK && r < p->world_size; r++)
         hashes[r] = (uint64_t)all[HALVES * r] << 32 | (uint64_t)all[HALVES * r + 1];
     if (status == LS_OK) status = ls_safetensors_compare_ranks(path, hashes, p->world_size);
@@ -41,7 +41,7 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
     ls_status status = ls_sum_over_ranks(p, &finders, 1);
     if (status != LS_OK) return status;
     if (finders > 0 && finders < p->world_size) {
-        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s: it must lie on a disk that all of them share",
+        return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s; put the file on a disk that all ranks share",
                        finders, p->world_size, named);
     }
     if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins anew", named);
@@ -84,15 +84,18 @@ static ls_status prepare_staging(struct ls_checkpoint_staging *s, const ls_paral
 static ls_status check_staged(const struct ls_checkpoint_staging *s, const char *path) {
     for (size_t i = 0; i < s->state_count; i++) {
         if (!(s->steps[i] >= 0 && s->steps[i] < 0x1p53 && s->steps[i] == floor(s->steps[i]))) {
-            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.step is %g", path, s->steps[i]);
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.step is %g; expected a whole number from 0", path,
+                           s->steps[i]);
         }
         if (!(s->rates[i] >= 0 && isfinite(s->rates[i]))) {
-            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.lr is %g", path, s->rates[i]);
+            return ls_fail(LS_ERR_FORMAT, "%s is damaged: optimizer.lr is %g; expected a finite number from 0", path,
+                           s->rates[i]);
         }
     }
     if (!s->has_scaler) return LS_OK;
     if (!(s->scale > 0 && isfinite(s->scale))) {
-        return ls_fail(LS_ERR_FORMAT, "%s: scaler.scale is %g, with which no run can go on", path, (double)s->scale);
+        return ls_fail(LS_ERR_FORMAT, "%s is damaged: scaler.scale is %g; expected a positive finite number", path,
+                       (double)s->scale);
     }
     if (s->growth_tracker < 0 || s->growth_tracker > INT32_MAX || s->skipped < 0) {
         return ls_fail(LS_ERR_FORMAT, "%s is damaged: scaler.growth_tracker is %" PRId64 ", scaler.skipped is %" PRId64,
@@ -103,7 +106,7 @@ static ls_status check_staged(const struct ls_checkpoint_staging *s, const char 
 
 static ls_status take_states(const struct ls_checkpoint_staging *s, const ls_parallel *p) {
     struct ls_update_state *states = calloc(s->state_count, sizeof *states);
-    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the update states");
+    if (!states) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the update states");
     for (size_t i = 0; i < s->state_count; i++) {
         states[i] = (struct ls_update_state){
             .learning_rate = s->rates[i], .step = s->steps[i], .gradient_factor = 1, .scale = 1};

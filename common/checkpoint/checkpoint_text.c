@@ -149,9 +149,10 @@ ls_status ls_checkpoint_verify(const ls_safetensors *file, const char *path) {
 
 ls_status ls_checkpoint_read_texts(struct ls_checkpoint_texts *texts, const ls_safetensors *file, const char *path) {
     if (!ls_is_checkpoint(file)) {
-        return ls_fail(LS_ERR_FORMAT,
-                       "%s is no checkpoint: its metadata has no %s; --init takes the weights of such a file", path,
-                       rows[LS_TEXT_FORMAT].key);
+        return ls_fail(
+            LS_ERR_FORMAT,
+            "%s is not a checkpoint: its metadata has no %s; give --init to start from the weights of such a file",
+            path, rows[LS_TEXT_FORMAT].key);
     }
     const char *format = ls_safetensors_metadata(file, rows[LS_TEXT_FORMAT].key);
     if (strcmp(format, FORMAT_VERSION) != 0) {
@@ -205,15 +206,15 @@ static ls_status get_position(const struct ls_checkpoint_texts *texts, const cha
     /* each epoch has a step at least */
     if (p.epoch_steps > p.step || p.epoch > p.step - p.epoch_steps || p.losses > p.epoch_steps) {
         return ls_fail(LS_ERR_FORMAT,
-                       "%s is damaged: no run is at step %" PRId64 " with %" PRId64 " steps and %" PRId64
-                       " losses of epoch %" PRId64 " behind it",
+                       "%s is damaged: step %" PRId64 " does not fit %" PRId64 " steps and %" PRId64
+                       " losses of epoch %" PRId64,
                        path, p.step, p.epoch_steps, p.losses, p.epoch);
     }
     *position = p;
     if (steps_per_epoch == 0 || p.epoch_steps <= steps_per_epoch) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s was written after %" PRId64 " steps of an epoch, and an epoch of this run has %" PRId64
-                   ": give it the data and the batch size of the run that wrote it",
+                   "%s was written after %" PRId64 " steps of an epoch, but an epoch of this run has %" PRId64
+                   "; use the data and the batch size of the run that wrote the file",
                    path, p.epoch_steps, steps_per_epoch);
 }
 
@@ -228,11 +229,11 @@ bool ls_checkpoint_same(const struct ls_checkpoint_texts *there, const struct ls
 
 static ls_status fail_other(const struct ls_checkpoint_texts *there, const struct ls_checkpoint_texts *here,
                             const char *path, int which) {
-    return ls_fail(LS_ERR_INVALID, "%s is of a run with %s %s; this one has %s%s", path, rows[which].words,
+    return ls_fail(LS_ERR_INVALID, "%s was written by a run with %s %s; this run has %s%s", path, rows[which].words,
                    there->values[which], here->values[which],
                    rows[which].rule == SAME ? ""
-                                            : ", under which its place within the epoch would be another one: take the "
-                                              "same, or a checkpoint that a run with --epochs wrote at its end");
+                                            : ", which would change the place within the epoch: use the same, or a "
+                                              "checkpoint that a run with --epochs wrote at its end");
 }
 
 ls_status ls_checkpoint_check_texts(const struct ls_checkpoint_texts *there, const struct ls_checkpointed *run,

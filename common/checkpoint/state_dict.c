@@ -18,7 +18,8 @@ ls_status ls_state_dict_open(ls_state_dict *dict, const ls_model *model, size_t 
         ls_model_parameter_count(model) + ls_model_buffer_count(model) + ls_model_batchnorm_count(model) + more;
     *dict = (ls_state_dict){.device = ls_model_device(model), .capacity = capacity};
     dict->tensors = calloc(capacity, sizeof *dict->tensors);
-    return dict->tensors ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a list of %zu tensors", capacity);
+    return dict->tensors ? LS_OK
+                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a list of %zu tensors", capacity);
 }
 
 void ls_state_dict_close(ls_state_dict *dict) {
@@ -113,7 +114,7 @@ static ls_status check_tensor(const struct ls_state_source *source, const struct
                        tensor->name, source->reader);
     }
     if (!can_be_taken(stored->dtype, tensor->dtype, source->convert)) {
-        return ls_fail(LS_ERR_INVALID, "%s: %s is of type %s, %s needs %s", source->path, stored->name,
+        return ls_fail(LS_ERR_INVALID, "%s: %s has type %s; %s needs %s", source->path, stored->name,
                        ls_safetensor_dtype_name(stored->dtype), source->reader,
                        ls_safetensor_dtype_name(tensor->dtype));
     }
@@ -123,7 +124,7 @@ static ls_status check_tensor(const struct ls_state_source *source, const struct
     char there[200], needed[120];
     print_shape(there, sizeof there, stored->shape, stored->ndim);
     print_shape(needed, sizeof needed, tensor->shape, tensor->ndim);
-    return ls_fail(LS_ERR_INVALID, "%s: %s has shape %s, %s needs %s", source->path, stored->name, there,
+    return ls_fail(LS_ERR_INVALID, "%s: %s has shape %s; %s needs %s", source->path, stored->name, there,
                    source->reader, needed);
 }
 
@@ -159,7 +160,7 @@ static ls_status check_further(const struct ls_state_source *source, const ls_sa
     if (stored->dtype == further->dtype && stored->nbytes == further->nbytes &&
         memcmp(stored->data, further->data, stored->nbytes) == 0)
         return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s: %s differs from %s: in %s they are one tensor", source->path, name,
+    return ls_fail(LS_ERR_INVALID, "%s: %s differs from %s, but in %s both are the same tensor", source->path, name,
                    stored->name, source->reader);
 }
 
@@ -197,7 +198,7 @@ ls_status ls_state_dict_check_finite(const ls_state_dict *dict, const struct ls_
         for (size_t i = 0; i < count; i++) {
             float value = float_of(stored, i);
             if (isfinite(value)) continue;
-            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s, as element %zu of %zu: no training can begin with that",
+            return ls_fail(LS_ERR_INVALID, "%s: %s holds %s at element %zu of %zu; expected finite numbers",
                            source->path, stored->name, isnan(value) ? "NaN" : "an infinity", i, count);
         }
     }
@@ -229,7 +230,7 @@ static ls_status alloc_rooms(struct rooms *rooms, const ls_state_dict *dict, con
     *rooms = (struct rooms){malloc(whole + sizeof *rooms->whole), malloc((part + 1) * sizeof *rooms->part)};
     if (rooms->whole && rooms->part) return LS_OK;
     free_rooms(rooms);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to convert the tensors of %s", source->path);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to convert the tensors of %s", source->path);
 }
 
 /* All of the tensor as the memory has it: in the file, converted, or the part that belongs here. */
@@ -284,7 +285,8 @@ ls_status ls_state_dict_read(const ls_state_dict *dict, const struct ls_state_so
 static ls_status gather_cut(const ls_state_dict *dict, ls_stream *stream, const struct ls_state_tensor *tensor,
                             const float *own, char *room) {
     float *part = malloc((tensor->part_count + 1) * sizeof *part), *all = malloc(tensor->nbytes + sizeof *all);
-    ls_status status = part && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to bring %s together", tensor->name);
+    ls_status status =
+        part && all ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather %s", tensor->name);
     if (status == LS_OK) status = ls_copy_now(stream, part, own, tensor->part_count * sizeof *part);
     if (status == LS_OK) status = ls_cut_gather(tensor->cut, dict->cut_group, stream, part, all);
     if (status == LS_OK && room) memcpy(room, all, tensor->nbytes);
@@ -348,7 +350,8 @@ static ls_status write_dict(const ls_state_dict *dict, int fd, const char *path,
     char *room = writes ? malloc(nbytes + 1) : NULL;
     float *whole = NULL;
     bool fits = tensors && (room || !writes);
-    ls_status status = fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "no memory to save %s", path);
+    ls_status status =
+        fits ? alloc_whole(dict, &whole) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to save %s", path);
     if (status == LS_OK) status = copy_out(dict, tensors, whole, room);
     if (status == LS_OK && writes && fd < 0)
         status = ls_safetensors_write(path, tensors, dict->count, metadata, metadata_count);

@@ -44,7 +44,7 @@ static void say(struct account *account, const char *format, size_t count, const
     if (used < capacity) snprintf(account->text + used, capacity - used, format, count, what);
 }
 
-static void tell_changes(const ls_state_dict *dict, const struct ls_state_source *source) {
+static void note_changes(const ls_state_dict *dict, const struct ls_state_source *source) {
     struct account account = {""};
     size_t stripped = ls_safetensors_count(source->file), kept = 0, converted[LS_SAFETENSOR_DTYPE_COUNT] = {0};
     for (size_t t = 0; t < dict->count; t++) {
@@ -104,7 +104,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
     if (status == LS_OK) status = compare_ranks(&dict, file, path);
     if (status == LS_OK) status = ls_state_dict_read(&dict, &source, 0, dict.count);
     ls_model_parameters_changed(model);
-    if (status == LS_OK && tell) tell_changes(&dict, &source);
+    if (status == LS_OK && tell) note_changes(&dict, &source);
     ls_state_dict_close(&dict);
     ls_safetensors_close(file);
     return status;

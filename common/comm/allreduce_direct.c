@@ -3,11 +3,11 @@
  * data.
  *   terms : W = world size, n = bytes of the buffer, share = n / W, cut at cache lines (share.h); shares at the end may
  *           be short or empty
- *   cost  : 1 step, in which each rank reads W shares and writes W shares: 2 n in all, however many ranks there are, and
- *           all ranks work at the same time. Of that, (W - 1) shares each way go to other ranks, and as much is done by
- *           others on this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
- *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received, in 1
- *           step that is the meeting itself, with no gate behind it
+ *   cost  : 1 step, in which each rank reads W shares and writes W shares: 2 n in all, however many ranks there are,
+ *           and all ranks work at the same time. Of that, (W - 1) shares each way go to other ranks, and the others
+ *           read and write as much of this rank's buffer: about 2 n (W - 1) / W sent and received, as for a ring
+ *           Small messages take one round: every rank reduces all W messages by itself, n (W - 1) sent and received,
+ *           in 1 step: the arrival itself, without a gate after it
  *   auto  : without --allreduce a group runs this one: no other has fewer steps, or fewer bytes at its busiest rank. Measured with
  *           bench_comm on a busy 2-core AMD EPYC, 25 November 2026: sums of fp32, processes and threads, N = 2, 4, 8, 16,
  *           8 B to 64 MiB, 9 to 99 runs in each of 92 cells, against `direct` in the same run. Median cell: ring 2.7

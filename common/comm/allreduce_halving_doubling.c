@@ -16,12 +16,12 @@
  *           ((rank 0 + rank 4) + (rank 2 + rank 6)) + ((rank 1 + rank 5) + rank 3). The same for every element, wherever
  *           it lies, summed once and then copied: the same bits on all ranks. fp16 and bf16 round once per level: up to
  *           log2 P + 1 times
- *   safe  : in the halving, rank r writes to the half that it keeps, and only rank r ^ d reads its other half. In the
- *           doubling rank r overwrites that half after it has seen rank r ^ d behind the step in which it read it. A
- *           rank's own chunks are read by others only once they are final. An extra rank overwrites its view after
- *           its partner's last step. Nobody writes to another rank's view
- *   fails : a rank that does not come is named by the partner that waits for it, whose word reaches all others; buffers
- *           are then undefined */
+ *   safe  : in the halving, rank r writes to the half that it keeps, and only rank r ^ d reads its other half. In
+ *           the doubling rank r overwrites that half after it has seen rank r ^ d behind the step in which it read
+ *           it. A rank's own chunks are read by others only once they are final. An extra rank overwrites its view
+ *           after its partner's last step. No rank writes to another rank's view
+ *   fails : a rank that does not arrive is named by the partner that waits for it, whose report reaches all others;
+ *           buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
 /* The largest power of two up to the world size. */

@@ -1,4 +1,5 @@
-/* all_reduce "naive" — the parameter server: rank 0 reduces everybody's buffer into its own, then everybody copies it.
+/* all_reduce "naive" — the parameter server: rank 0 reduces all ranks' buffers into its own, then all ranks copy the
+ * result.
  *   terms : W = world size, n = bytes of the buffer
  *   cost  : 2 steps. Rank 0 reads (W - 1) n and is read (W - 1) n times, one after the other where the memory is one; the
  *           others idle meanwhile. Time about 2 (W - 1) n / bandwidth, where direct needs 2 (W - 1) n / (W bandwidth)

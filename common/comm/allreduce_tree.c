@@ -10,11 +10,11 @@
  *   order : a rank's own value, + its first child's sum, + its second child's; for W = 5
  *           (rank 0 + ((rank 1 + rank 3) + rank 4)) + rank 2. The same for every element, summed once and then copied:
  *           the same bits on all ranks. fp16 and bf16 round at every inner rank: up to D times
- *   safe  : going down, a rank overwrites a segment after it has seen its parent come down with that segment, and the
- *           parent had then read the rank's sum on its way up. The children read it once it is final. Nobody writes to
- *           another rank's view
- *   fails : a rank that does not come is named by its parent or its children, whose word reaches all others; buffers are
- *           then undefined */
+ *   safe  : going down, a rank overwrites a segment once its parent has that segment's result, for which the parent
+ *           has read the rank's sum on the way up. The children read it once it is final. No rank writes to another
+ *           rank's view
+ *   fails : a rank that does not arrive is named by its parent or its children, whose report reaches all others;
+ *           buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
 #define LS_TREE_SEGMENT_BYTES ((size_t)64 << 10)

@@ -1,6 +1,6 @@
 /* attach — gives a group whose ranks have met a path for the memory of their GPUs.
- *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, where the ranks can talk to
- *           one another: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
+ *   idea  : on wrong input NCCL hangs without a message. So everything is compared first, over the group's host
+ *           memory: that all ask for the same path, have a GPU of their own and the same NCCL. A comparison is a
  *           meeting in the host's channel at which each rank announces one number
  *   cost  : a meeting per comparison, some microseconds; then NCCL's own initialisation, a second for two GPUs and many
  *           seconds for eight
@@ -172,7 +172,8 @@ static ls_status check(const ls_comm *comm, const ls_device *device) {
         return ls_fail(LS_ERR_INVALID, "rank %d has attached a device to the group already",
                        ls_job_rank(comm, comm->rank));
     if (!ls_device_memory_is_host(device)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "device %d is no GPU: its memory needs no way of its own", ls_device_index(device));
+    return ls_fail(LS_ERR_INVALID, "device %d is not a GPU; only a GPU's memory needs a path of its own",
+                   ls_device_index(device));
 }
 
 ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path path, const ls_comm_options *options) {
@@ -184,7 +185,7 @@ ls_status ls_comm_attach_device(ls_comm *comm, ls_device *device, ls_comm_path p
     if (path == LS_COMM_NCCL) {
         status = attach_nccl(comm, device, options);
     } else if ((status = ls_staged_attach(comm, device)) != LS_OK) {
-        (void)ls_comm_abort(comm, "it has no memory for a group's staging");
+        (void)ls_comm_abort(comm, "the rank has no memory for a group's staging");
     } else {
         status = exchange(comm, kind, 1, 0, begun);
     }

@@ -1,5 +1,4 @@
-/* comm — from the calls of comm.h to tasks on a stream: arguments are checked here, once; everything behind trusts
- * them. */
+/* comm — turns the calls of comm.h into tasks on a stream. Arguments are checked here, once; later stages trust them. */
 #include "common/comm/comm.h"
 
 #include <string.h>
@@ -139,14 +138,14 @@ void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm)
 static ls_status check_arguments(const ls_comm *comm, const ls_announcement *what) {
     const char *name = operations[what->kind].label;
     if (what->dtype < 0 || what->dtype >= LS_DTYPE_COUNT)
-        return ls_fail(LS_ERR_INVALID, "%s: %d is not a dtype", name, (int)what->dtype);
+        return ls_fail(LS_ERR_INVALID, "%s: dtype %d is unknown", name, (int)what->dtype);
     if (what->op < 0 || what->op >= LS_REDUCE_OP_COUNT)
-        return ls_fail(LS_ERR_INVALID, "%s: %d is not a reduction", name, (int)what->op);
+        return ls_fail(LS_ERR_INVALID, "%s: reduction %d is unknown", name, (int)what->op);
     if (what->root < -1 || what->root >= comm->world_size)
-        return ls_fail(LS_ERR_INVALID, "%s: rank %d does not exist in a group of %d", name, (int)what->root,
+        return ls_fail(LS_ERR_INVALID, "%s: rank %d is out of range in a group of %d", name, (int)what->root,
                        comm->world_size);
     if (what->count > SIZE_MAX / 16 / (size_t)comm->world_size)
-        return ls_fail(LS_ERR_INVALID, "%s: %zu elements are too many", name, (size_t)what->count);
+        return ls_fail(LS_ERR_INVALID, "%s: %zu elements exceed what memory can hold", name, (size_t)what->count);
     return LS_OK;
 }
 
@@ -172,8 +171,7 @@ static ls_status launch(const ls_operation *operation, ls_stream *stream) {
     if (comm->path && (gpu || comm->path->takes_host)) return comm->path->enqueue(operation, stream);
     if (gpu)
         return ls_fail(LS_ERR_INVALID,
-                       "%s: rank %d passes memory of a GPU, and the group has no way for it "
-                       "(ls_comm_attach_device)",
+                       "%s: rank %d passes GPU memory, but the group has no attached device (ls_comm_attach_device)",
                        operations[operation->what.kind].label, ls_job_rank(comm, comm->rank));
     if (comm->world_size == 1 && !operation->send) return run_operation(operation); /* in place and alone: no work */
     return ls_comm_launch_on_host(operation, stream);
@@ -194,7 +192,7 @@ static ls_status enqueue(ls_operation *operation, ls_stream *stream, bool buffer
     ls_status status = check_arguments(comm, what);
     if (status != LS_OK) return status;
     if (!buffers && what->count > 0)
-        return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes no buffer", name, (size_t)what->count,
+        return ls_fail(LS_ERR_INVALID, "%s of %zu elements: rank %d passes a NULL buffer", name, (size_t)what->count,
                        ls_job_rank(comm, comm->rank));
     if (ls_is_point_to_point(what)) {
         if (what->root == comm->rank || what->root < 0)

@@ -9,7 +9,7 @@
  *   LS_ERR_INVALID  an argument is wrong (nothing was enqueued, the group is as before), or the ranks are out of step:
  *                   the report names two ranks and what they run ("rank 1 runs all_reduce ..., rank 0 runs broadcast
  *                   ...")
- *   LS_ERR_TIMEOUT  a peer did not come within options.timeout_s (and half as long again, while it waits itself)
+ *   LS_ERR_TIMEOUT  a peer did not arrive within options.timeout_s (and half as long again, while it waits itself)
  *   LS_ERR_PEER     a peer died, left the group or aborted it; noticed within a tenth of a second
  * The last two name the operation, its number, its bytes and the ranks that did not come, by the job's numbers. After any failure on the
  * stream the group is broken: every later operation fails at once, on all ranks, and its buffers' contents are

@@ -1,4 +1,4 @@
-/* exchange — moving the data of a collective operation (the idea is told in exchange.h).
+/* exchange — moving the data of a collective operation (exchange.h describes the idea).
  *   cost  : one round: 1 step, a copy in.  direct: 2 steps, no copy.  staged: 1 + slices steps, a copy in (and out, for
  *           results in place) that overlaps with nothing but stays in the cache: slices are 256 KiB per rank
  *   safe  : two staging buffers are enough: a rank fills buffer (j + 1) % 2 before the step that ends slice j. A rank
@@ -70,7 +70,7 @@ static void look_at_slice(ls_exchange *x, uint64_t slice, size_t columns) {
     }
 }
 
-static bool anybody_staged(const ls_comm *comm) {
+static bool any_rank_staged(const ls_comm *comm) {
     for (int r = 0; r < comm->world_size; r++)
         if (ls_comm_announced(comm, LS_CHANNEL_STREAM, r)->offset == LS_OFFSET_STAGED) return true;
     return false;
@@ -79,7 +79,7 @@ static bool anybody_staged(const ls_comm *comm) {
 static ls_status run_slices(ls_exchange *x, const ls_announcement *what) {
     ls_comm *comm = x->comm;
     bool staged = what->offset == LS_OFFSET_STAGED;
-    size_t columns = anybody_staged(comm) ? staged_columns(x) : x->count;
+    size_t columns = any_rank_staged(comm) ? staged_columns(x) : x->count;
     for (uint64_t slice = 0; slice * columns < x->count; slice++) {
         size_t next = (slice + 1) * columns;
         if (staged && next < x->count)

@@ -1,14 +1,15 @@
 /* flight_ring — the ring in which each rank keeps its last operations, and comparing with the others' rings.
- *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring in
- *           memory that all ranks see. Whoever has waited for too long looks there: who is missing, and who runs
- *           something else? NCCL tells neither. The memory lives as long as any rank, so the ring survives its owner
+ *   idea  : a rank writes each operation that it enqueues, and the moments in which it starts and ends, into a ring
+ *           in memory that all ranks see. A rank that has waited too long reads there which ranks are missing and
+ *           which run another operation; NCCL reports neither. The memory lives as long as any rank, so the ring
+ *           survives its owner
  *   debug : --debug-collectives waits at each operation until all ranks have enqueued it, and compares before it runs
- *   cost  : ten stores into a line that no other rank reads as long as all goes well, and a look at the coarse clock;
- *           no lock, no allocation, no system call. bench_comm --flight-cost measures it
+ *   cost  : ten stores into a cache line that no other rank reads while all goes well, and one reading of the coarse
+ *           clock; no lock, no allocation, no system call. bench_comm --flight-cost measures it
  *   order : an entry's number is 0 while it is written, and a reader that finds another number afterwards than before
  *           does not use what it read. Operations of all groups are numbered together, so that their order shows. A
  *           rank that is further ahead than its ring reaches back is not compared
- *   fails : an operation that fails is never marked as done. Of launches of a graph nothing is known */
+ *   fails : an operation that fails is never marked as done. Launches of a graph are not recorded */
 #define _GNU_SOURCE
 #include <string.h>
 #include <time.h>
@@ -199,7 +200,7 @@ static ls_status break_different(ls_comm *comm, int rank, const ls_flight_operat
                                  const ls_flight_operation *mine) {
     char mine_text[LS_TEXT_CAPACITY], their_text[LS_TEXT_CAPACITY];
     return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                         "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
+                         "the ranks are out of step: rank %d runs %s, but rank %d runs %s; all must enqueue the same "
                          "operations in the same order",
                          ls_job_rank(comm, rank), text_of(comm, their_text, theirs), ls_job_rank(comm, comm->rank),
                          text_of(comm, mine_text, mine));
@@ -289,8 +290,8 @@ static ls_status compare_order(ls_comm *comm, const ls_announcement *what, const
         if (mine.root >= 0) mine.root = ls_job_rank(comm, mine.root);
         if (theirs.root >= 0) theirs.root = group.first + theirs.root * group.stride;
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d begins %s in %s, rank %d begins %s in %s; all must "
-                             "enqueue the operations of all groups in the same order",
+                             "the ranks are out of step: rank %d begins %s in %s, but rank %d begins %s in %s; all "
+                             "must enqueue the operations of all groups in the same order",
                              ls_job_rank(comm, r), ls_flight_operation_text(their_text, &theirs), group.name,
                              ls_job_rank(comm, comm->rank), ls_flight_operation_text(mine_text, &mine), comm->name);
     }
@@ -334,7 +335,7 @@ ls_status ls_comm_compare_before(ls_comm *comm, const ls_announcement *what) {
         status = find_lost(comm, what, lost);
         if (status == LS_OK) status = compare_order(comm, what, missing);
         if (status == LS_OK && now_us - begin_us > comm->timeout_s * 1e6)
-            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
+            status = ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not arrive within %g s",
                                    ls_comm_ranks_text(text, missing, comm), comm->timeout_s);
         if (status != LS_OK) return status;
     }

@@ -1,4 +1,4 @@
-/* flight_table — a record as text: first where the ranks' ways parted, then where each of them is.
+/* flight_table — a record as text: first where the ranks diverged, then where each of them is.
  *
  *     rank 2 is at #118 broadcast of bn1 from rank 0, the others at #118 all_reduce of bucket 3
  *       ranks 0, 1, 3   in     #118 all_reduce of bucket 3 (203536 fp32, sum), 5.0 s

@@ -1,7 +1,7 @@
 /* flight_take — from the rings of a broken job to a record, a table and a file.
- *   idea  : the rank that breaks the group copies all rings before the others may know it, so that the record shows one
- *           moment: none of them has ended with the failure yet. It alone prints and writes. All rings lie in memory that
- *           it sees, so a file per rank would say the same W times
+ *   idea  : the rank that breaks the group copies all rings before the others can see the failure, so that the
+ *           record shows one moment: none of them has ended with the failure yet. It alone prints and writes. All
+ *           rings lie in memory that it sees, so a file per rank would say the same W times
  *   cost  : four kilobytes per rank and group, copied once
  *   fails : without memory for a copy there is no table; a file that cannot be written is reported, and the failure that
  *           the record is about stays the first */

@@ -41,7 +41,7 @@ static ls_status run_in_one_round(const ls_operation *operation) {
     char text[LS_TEXT_CAPACITY];
     if (ls_is_one_round(operation)) return ls_run_in_shared_memory(operation);
     return ls_comm_break(operation->comm, LS_ERR_UNSUPPORTED, NULL,
-                         "%s: between hosts, host memory of more than %zu bytes, and messages between two ranks, need "
+                         "%s: between hosts, more than %zu bytes of host memory, and messages between two ranks, need "
                          "--backend mpi or NCCL",
                          ls_announcement_text(operation->comm, text, &operation->what, true), LS_EAGER_BYTES);
 }

@@ -1,7 +1,7 @@
-/* lost — who has died, has left, or is heard of no more.
- *   idea  : the kernel says which processes of this host have ended (pidfds), this host's mirror what the other hosts say
- *           of theirs (mirror.h); a rank that leaves says so in its slot. Ranks of another host are heard of through its
- *           leader, and through this host's
+/* lost — which ranks have died, left, or fallen silent.
+ *   idea  : the kernel reports which processes of this host have ended (pidfds), this host's mirror what the other
+ *           hosts report of theirs (mirror.h); a rank that leaves marks its slot. News of another host's ranks comes
+ *           through its leader and this host's
  *   cost  : a system call for all ranks, by those only that have waited for a patrol interval
  *   fails : where the kernel has no pidfds, a death shows as a missed deadline */
 #define _GNU_SOURCE
@@ -38,7 +38,7 @@ static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
 
 /* A rank that is cut off will not come because of its host's leader; and nothing comes from other hosts where this
  * host's is gone. */
-static void ask_leaders(const ls_comm *comm, bool *missing) {
+static void replace_by_leaders(const ls_comm *comm, bool *missing) {
     for (int r = 0; r < comm->world_size; r++) {
         if (!missing[r] || ls_is_on_this_host(comm, r)) continue;
         missing[comm->leader] = true;
@@ -52,7 +52,7 @@ static void ask_leaders(const ls_comm *comm, bool *missing) {
  * those who left in good order are not named with them. */
 bool ls_comm_only_lost(const ls_comm *comm, bool *missing, bool *died) {
     bool any = false, dead[LS_COMM_MAX_RANKS];
-    if (comm->transport->over_hosts) ask_leaders(comm, missing);
+    if (comm->transport->over_hosts) replace_by_leaders(comm, missing);
     find_dead(comm, missing, dead);
     *died = false;
     for (int r = 0; r < comm->world_size; r++) {

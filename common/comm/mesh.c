@@ -23,7 +23,7 @@ static int ranks_of(const int sizes[LS_MESH_AXES]) {
 static ls_status check(const int sizes[LS_MESH_AXES], const ls_comm_options *options) {
     int ranks = ranks_of(sizes);
     if (ranks > 0 && ranks == options->world_size && options->rank >= 0 && options->rank < ranks) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "rank %d of %d has no place in a mesh of %d x %d x %d (tensor x data x pipeline)",
+    return ls_fail(LS_ERR_INVALID, "rank %d of %d does not fit a mesh of %d x %d x %d (tensor x data x pipeline)",
                    options->rank, options->world_size, sizes[LS_MESH_TENSOR], sizes[LS_MESH_DATA],
                    sizes[LS_MESH_PIPELINE]);
 }
@@ -67,7 +67,7 @@ static ls_status create_one(ls_mesh *out, const int sizes[LS_MESH_AXES], const l
         status = create(&out->axis[a], &of_axis, meta, carrier);
     }
     if (status == LS_OK) return LS_OK;
-    if (out->job) (void)ls_comm_abort(out->job, "it could not form its groups of the mesh");
+    if (out->job) (void)ls_comm_abort(out->job, "the rank could not form its groups of the mesh");
     ls_mesh_destroy(out);
     return status;
 }

@@ -1,5 +1,5 @@
-/* meta_group — a group of which one rank exists: the others are taken to do what it does.
- *   idea  : a recorded job is symmetric, so one rank says it all. Its operations are checked, numbered, enqueued and
+/* meta_group — a group in which one rank exists, and the others are assumed to do the same.
+ *   idea  : a recorded job is symmetric, so one rank is enough. Its operations are checked, numbered, enqueued and
  *           counted as those of any group, and move nothing. What ranks tell each other through the host's memory
  *           (shapes, counts, clocks) comes back as if all had said the same
  *   cost  : an operation is a launch. Messages and bytes are counted by the formulas that the real operations keep to:
@@ -22,7 +22,7 @@ static size_t message_nbytes(const ls_operation *operation) {
 static ls_status reduce_the_same(const ls_operation *operation) {
     const void *inputs[LS_COMM_MAX_RANKS];
     void *output = operation->receive, *said = malloc(message_nbytes(operation) + 1);
-    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "no memory for what all ranks say");
+    if (!said) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the contributions of all ranks");
     memcpy(said, output, message_nbytes(operation));
     for (int r = 0; r < operation->comm->world_size; r++) inputs[r] = said;
     ls_reduce_inputs(&output, 1, inputs, operation->comm->world_size, operation->what.count,

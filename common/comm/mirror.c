@@ -75,7 +75,7 @@ static void connection_failed(struct ls_mirror *m, ls_mirror_host *host, int err
     give_up(m, host, why);
 }
 
-static void note_life(const ls_comm *comm, int leader) {
+static void record_heartbeat(const ls_comm *comm, int leader) {
     atomic_store(&comm->segment->heard_ms[leader], ls_coarse_now_ms());
 }
 
@@ -101,7 +101,7 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
             connection_failed(m, host, got == 0 ? 0 : errno);
             return;
         }
-        note_life(m->comm, host->leader);
+        record_heartbeat(m->comm, host->leader);
         ls_bytes_add(&host->in, buffer, (size_t)got);
         if (!ls_mirror_apply(m, host)) {
             give_up(m, host, host->in.failed ? "sent more than this rank has memory for" : "sent a malformed record");
@@ -111,7 +111,7 @@ static void receive_from(struct ls_mirror *m, ls_mirror_host *host) {
 }
 
 /* Sends to all what is new. A heartbeat goes with everything else that is kept alike. */
-static void tell(struct ls_mirror *m, bool beat) {
+static void send_new_records(struct ls_mirror *m, bool beat) {
     size_t most = 0;
     for (int h = 0; h < m->host_count; h++) most = m->hosts[h].out.used > most ? m->hosts[h].out.used : most;
     ls_mirror_collect(m, (beat || m->comm->debug) && most < LS_SLOW_BYTES);
@@ -120,7 +120,7 @@ static void tell(struct ls_mirror *m, bool beat) {
         ls_mirror_host *host = &m->hosts[h];
         if (host->fd >= 0) ls_bytes_add(&host->out, m->batch.at, m->batch.used);
         if (host->fd >= 0 && (host->out.failed || m->batch.failed))
-            give_up(m, host, "gets no more records: this rank is out of memory");
+            give_up(m, host, "cannot get more records: this rank is out of memory");
         send_to(host);
     }
     m->batch.used = 0;
@@ -175,7 +175,7 @@ static bool is_needed(const struct ls_mirror *m) {
 }
 
 /* Until all hosts have what was sent: closing a socket earlier might throw it away. */
-static void say_good_bye(struct ls_mirror *m) {
+static void flush_connections(struct ls_mirror *m) {
     double until_us = ls_now_us() + LS_LAST_WORDS_US;
     ls_mirror_collect(m, true);
     for (int h = 0; h < m->host_count; h++)
@@ -200,14 +200,14 @@ static void *run(void *context) {
         double now_us = ls_now_us();
         bool beat = now_us >= beat_us;
         if (beat) beat_us = now_us + LS_MIRROR_BEAT_US;
-        tell(m, beat);
-        note_life(m->comm, m->comm->rank);
+        send_new_records(m, beat);
+        record_heartbeat(m->comm, m->comm->rank);
         bool stops = atomic_load(&m->stops);
         if (stops && leave_us <= 0) leave_us = now_us + LS_LINGER_US;
         if (stops && (now_us >= leave_us || !is_needed(m))) break;
         sleep_until(m, stops ? now_us + 1e4 : beat_us);
     }
-    say_good_bye(m);
+    flush_connections(m);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* mirror_words — what one host tells the others of its ranks' slots in the control area.
+/* mirror_words — the records by which a host publishes its ranks' slots of the control area.
  *   idea  : a record for each thing that a rank writes as a whole: an arrival with its announcement and message, a flight
  *           ring's entry, how far a ring, a log, the counts of messages are, presence, and why the group is broken. What
  *           was last sent of each is kept, so that only changes go

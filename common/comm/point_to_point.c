@@ -45,13 +45,13 @@ ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const 
         both_ways == (in->kind == LS_OPERATION_SEND_RECV))
         return LS_OK;
     char out_text[LS_TEXT_CAPACITY], in_text[LS_TEXT_CAPACITY];
-    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, rank %d runs %s",
+    return ls_comm_break(comm, LS_ERR_INVALID, NULL, "send and recv do not match: rank %d runs %s, but rank %d runs %s",
                          ls_job_rank(comm, in->root), ls_announcement_text(comm, out_text, out, true),
                          ls_job_rank(comm, out->root), ls_announcement_text(comm, in_text, in, true));
 }
 
 /* Both have come. Of a send_recv's two messages the lower rank's is the one that is recorded. */
-static ls_status meet(const struct message *m, bool sends) {
+static ls_status compare_ends(const struct message *m, bool sends) {
     bool both_ways = m->what.kind == LS_OPERATION_SEND_RECV;
     const ls_operation half = {.comm = m->comm, .what = m->what};
     ls_status status = ls_comm_compare_ends(m->comm, &m->mailbox->sender, &m->mailbox->receiver[m->what.sequence % 2]);
@@ -81,7 +81,7 @@ static struct message begin_send(const ls_operation *operation) {
 static ls_status send_slice(const struct message *m, size_t slice) {
     if (slice > 0) {
         ls_status status = await(m, &m->mailbox->taken, m->taken_base + (slice > 1 ? (uint32_t)slice : 1));
-        if (status == LS_OK && slice == 1) status = meet(m, true);
+        if (status == LS_OK && slice == 1) status = compare_ends(m, true);
         if (status != LS_OK) return status;
     }
     if (is_staged(m) && m->nbytes > 0)
@@ -94,7 +94,7 @@ static ls_status send_slice(const struct message *m, size_t slice) {
 static ls_status end_send(const struct message *m) {
     ls_comm *comm = m->comm;
     ls_status status = await(m, &m->mailbox->taken, m->taken_base + 1);
-    if (status == LS_OK && m->slices == 1) status = meet(m, true);
+    if (status == LS_OK && m->slices == 1) status = compare_ends(m, true);
     if (status == LS_OK) status = await(m, &m->mailbox->taken, m->taken_base + 1 + (uint32_t)m->slices);
     comm->sent_steps[m->what.root] += (uint32_t)m->slices;
     comm->taken_steps[m->what.root] += 1 + (uint32_t)m->slices;
@@ -123,7 +123,7 @@ static struct message begin_receive(const ls_operation *operation) {
 static ls_status take_slice(struct message *m, size_t slice) {
     ls_status status = await(m, &m->mailbox->sent, m->sent_base + 1 + (uint32_t)slice);
     if (status == LS_OK && slice == 0) {
-        status = meet(m, false);
+        status = compare_ends(m, false);
         m->what.offset = m->mailbox->sender.offset;
         if (status == LS_OK) cut(m);
     }

@@ -2,8 +2,8 @@
  *   GPUs  : with an attached device the caller gets memory of that device. The staged path keeps a page-locked
  *           companion of it in the group's memory, through which operations go; the NCCL path needs nothing on the host
  *   order : the calls are collective and meet in the host's channel, so they may run while the stream is busy
- *   fails : a rank that gets no memory says so in a vote; all ranks then undo the allocation and return its failure,
- *           and the group goes on */
+ *   fails : a rank that gets no memory announces that in a vote; all ranks then undo the allocation and return the
+ *           failure, and the group remains usable */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ void ls_region_empty_private(ls_comm *comm, ls_region *region) {
 
 /* --- agreement ---------------------------------------------------------------------------------------------------- */
 
-static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
+static ls_status meet_hosts(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_status vote) {
     ls_announcement what = {.count = count, .offset = (uint64_t)vote, .kind = (int32_t)kind, .root = -1};
     ls_status status = ls_comm_check(comm, &what);
     if (status != LS_OK || !comm->segment) return status; /* nobody to meet: alone, or on a meta device */
@@ -46,8 +46,8 @@ static ls_status meet(ls_comm *comm, ls_operation_kind kind, uint64_t count, ls_
 }
 
 /* All ranks learn how the others fared. One that has memory, where another has none, ends with it: LS_ERR_PEER. */
-static ls_status vote(ls_comm *comm, ls_status mine) {
-    ls_status status = meet(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
+static ls_status agree_on_status(ls_comm *comm, ls_status mine) {
+    ls_status status = meet_hosts(comm, LS_OPERATION_ALLOC_VOTE, 0, mine);
     if (status != LS_OK || mine != LS_OK || !comm->segment) return status != LS_OK ? status : mine;
     for (int r = 0; r < comm->world_size; r++) {
         ls_status theirs = (ls_status)ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset;
@@ -99,7 +99,7 @@ static ls_status fill_on_host(ls_comm *comm, ls_region *region) {
 }
 
 /* The memory on the GPU, or what a CPU device pays for the group's. */
-static ls_status charge(ls_comm *comm, ls_region *region, ls_device *device) {
+static ls_status allocate_region(ls_comm *comm, ls_region *region, ls_device *device) {
     static const char purpose[] = "buffers of the process group";
     if (comm->path) {
         void *memory;
@@ -118,10 +118,10 @@ static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_
     ls_status status = needs_host(comm) ? check_machine(comm, nbytes) : LS_OK;
     if (status != LS_OK) return status;
     ls_region *region = *out = calloc(1, sizeof *region);
-    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a shared region's record");
+    if (!region) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a shared region's record");
     *region = (ls_region){.stride_bytes = pages * LS_PAGE_BYTES, .nbytes = nbytes, .next = comm->regions};
     comm->regions = region;
-    status = charge(comm, region, device);
+    status = allocate_region(comm, region, device);
     if (status == LS_OK && needs_host(comm)) status = fill_on_host(comm, region);
     return status;
 }
@@ -129,12 +129,12 @@ static ls_status add_region(ls_comm *comm, ls_device *device, size_t nbytes, ls_
 ls_status ls_comm_alloc_shared(ls_comm *comm, ls_device *device, size_t nbytes, void **out) {
     *out = NULL;
     if (comm->path && device && device != comm->device)
-        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory is that of device %d, not of device %d",
+        return ls_fail(LS_ERR_INVALID, "alloc_shared: the group's memory belongs to device %d, not to device %d",
                        ls_device_index(comm->device), ls_device_index(device));
-    ls_status status = meet(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
+    ls_status status = meet_hosts(comm, LS_OPERATION_ALLOC, nbytes, LS_OK);
     if (status != LS_OK) return status;
     ls_region *region = NULL;
-    status = vote(comm, add_region(comm, device, nbytes, &region));
+    status = agree_on_status(comm, add_region(comm, device, nbytes, &region));
     if (status != LS_OK) {
         if (region) drop(comm, region);
         return status;

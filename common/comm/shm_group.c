@@ -18,7 +18,7 @@ static ls_status check_options(const ls_comm_options *options) {
     ls_status status = ls_group_check_options(options);
     if (status != LS_OK) return status;
     if (options->rank < 0 || options->rank >= options->world_size)
-        return ls_fail(LS_ERR_INVALID, "rank %d does not exist in a group of %d", options->rank, options->world_size);
+        return ls_fail(LS_ERR_INVALID, "rank %d is out of range in a group of %d", options->rank, options->world_size);
     if (options->world_size > 1 && !options->bootstrap)
         return ls_fail(LS_ERR_INVALID, "a group of %d ranks needs a bootstrap", options->world_size);
     return LS_OK;

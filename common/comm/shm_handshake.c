@@ -132,10 +132,10 @@ void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text,
     if (theirs->segment_nbytes != mine->segment_nbytes) {
         snprintf(text, capacity, "the ranks run different builds of this program");
     } else if (theirs->world_size != mine->world_size) {
-        snprintf(text, capacity, "rank %d counts %d ranks, rank %d counts %d", caller, theirs->world_size, self,
+        snprintf(text, capacity, "rank %d counts %d ranks, but rank %d counts %d", caller, theirs->world_size, self,
                  mine->world_size);
     } else if (strncmp(theirs->allreduce, mine->allreduce, sizeof mine->allreduce) != 0) {
-        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, rank %d uses %s", caller,
+        snprintf(text, capacity, "rank %d uses the all-reduce algorithm %.*s, but rank %d uses %s", caller,
                  (int)sizeof theirs->allreduce - 1, theirs->allreduce, self, mine->allreduce);
     }
 }
@@ -179,7 +179,7 @@ static ls_status serve_all(ls_comm *comm, const ls_bootstrap *bootstrap, int lis
                                  ls_comm_ranks_text(ranks, missing, comm), comm->world_size, comm->timeout_s);
         }
         if (bootstrap->is_over && bootstrap->is_over(bootstrap->context))
-            return ls_comm_break(comm, LS_ERR_PEER, NULL, "the group does not form: its ranks have changed meanwhile");
+            return ls_comm_break(comm, LS_ERR_PEER, NULL, "the group cannot form: its ranks have changed meanwhile");
         set_deadline(listener, bootstrap->is_over ? fmin(left_us(until_us), LS_LOOK_AGAIN_US) : left_us(until_us));
         int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -261,7 +261,8 @@ static ls_status receive_answer(ls_comm *comm, int connection, double until_us) 
     take_descriptors(comm, &message);
     if (answer.status == LS_OK && comm->fd >= 0 && (comm->kick_fd >= 0) == comm->transport->over_hosts) return LS_OK;
     if (answer.status == LS_OK)
-        return ls_fail(LS_ERR_SYSTEM, "rank %d got no descriptor of the group's memory: has it too many open files?",
+        return ls_fail(LS_ERR_SYSTEM,
+                       "rank %d got no descriptor of the group's memory; check the limit on open files (ulimit -n)",
                        self);
     answer.text[sizeof answer.text - 1] = '\0';
     return ls_fail(LS_ERR_INVALID, "cannot form the group: %s", answer.text);
@@ -276,9 +277,9 @@ ls_status ls_handshake_join(ls_comm *comm, const ls_comm_options *options, doubl
     ls_log_sink before = ls_log_capture(why, sizeof why);
     ls_status status = bootstrap->get(bootstrap->context, key, name, sizeof name, &nbytes);
     ls_log_restore(before);
-    if (status != LS_OK) return ls_fail(status, "rank %d did not come to form the group: %s", leader_of(comm), why);
+    if (status != LS_OK) return ls_fail(status, "rank %d did not arrive to form the group: %s", leader_of(comm), why);
     if (nbytes != sizeof name || name[LS_NAME_BYTES - 1] != '\0')
-        return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket's name", key);
+        return ls_fail(LS_ERR_INVALID, "the store's key %s does not hold a socket name", key);
     int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (connection < 0) return ls_fail(LS_ERR_SYSTEM, "cannot open a Unix socket: %s", strerror(errno));
     ls_hello hello = ls_handshake_hello(comm);

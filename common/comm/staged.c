@@ -1,4 +1,4 @@
-/* staged — operations on GPU memory by way of the host.
+/* staged — operations on GPU memory through host memory.
  *   idea  : what an operation reads is copied to page-locked memory of the host, the group's own algorithms run on it
  *           there, and what they wrote is copied back. Memory of ls_comm_alloc_shared has a companion in the group's
  *           shared memory, so that ranks reduce one another's data where it lies; other buffers go through private
@@ -121,7 +121,7 @@ static const struct ls_path staged_path = {.mirrors = true, .enqueue = enqueue, 
 
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device) {
     comm->path_state = calloc(1, sizeof(struct staged));
-    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a group's staging");
+    if (!comm->path_state) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a group's staging");
     comm->device = device;
     comm->path = &staged_path;
     return LS_OK;

@@ -22,8 +22,8 @@ static ls_status make_control_area(const ls_comm_options *options, void **out) {
     void *base = mmap(NULL, ls_control_nbytes(options->world_size), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a process group of %d threads: %s", options->world_size,
-                       strerror(errno));
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a process group of %d threads: %s",
+                       options->world_size, strerror(errno));
     *out = base;
     return LS_OK;
 }

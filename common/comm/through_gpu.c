@@ -77,7 +77,7 @@ static const struct ls_path path = {
 
 ls_status ls_through_gpu_attach(ls_comm *comm) {
     struct through_gpu *t = comm->carrier_state = calloc(1, sizeof *t);
-    if (!t) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a path to NCCL");
+    if (!t) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a path to NCCL");
     t->nccl = comm->path;
     comm->path = &path;
     return LS_OK;

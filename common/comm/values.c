@@ -37,7 +37,7 @@ static const char *const texts[] = {"replicated", "varying", "partial", "split"}
 
 ls_status ls_values_begin(const int sizes[LS_MESH_AXES], ls_comm *const groups[LS_MESH_AXES]) {
     own = calloc(1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the labels of values");
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the labels of values");
     memcpy(own->sizes, sizes, sizeof own->sizes);
     memcpy(own->groups, groups, sizeof own->groups);
     return LS_OK;
@@ -240,7 +240,7 @@ ls_status ls_values_leave(ls_device *device, ls_status status) {
     ls_values_here = NULL;
     ls_operation_check = NULL;
     if (!v || status != LS_OK || ls_device_kind_of(device) == LS_DEVICE_META) return status;
-    if (v->is_full) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the labels of values");
+    if (v->is_full) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the labels of values");
     status = ls_device_synchronize(device);
     for (int a = 0; a < LS_MESH_AXES && status == LS_OK; a++)
         if (v->sizes[a] > 1 && v->groups[a])

@@ -80,7 +80,7 @@ static ls_status report_broken(ls_comm *comm, const ls_announcement *what) {
     remember(comm, status);
     if (atomic_exchange(&comm->has_reported, true)) return status; /* operations that were enqueued behind the first */
     if (!ls_comm_is_broken(comm))
-        return ls_fail(status, "%s%sa rank has broken the group (it did not say why)", at, colon);
+        return ls_fail(status, "%s%sa rank has broken the group without giving a reason", at, colon);
     if (comm->broken->rank < 0)
         return ls_fail(status, "%s%s%.*s", at, colon, LS_REASON_CAPACITY - 1, comm->broken->reason);
     return ls_fail(status, "%s%srank %d has given up: %.*s", at, colon, (int)comm->broken->rank, LS_REASON_CAPACITY - 1,
@@ -287,7 +287,7 @@ static ls_status patrol(ls_comm *comm, const ls_wait *wait, double until_us) {
     if (ls_now_us() < until_us) return LS_OK;
     if (is_there(&lookout) || find_missing(comm, wait, missing) == 0) return LS_OK;
     find_culprits(comm, missing);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not come within %g s",
+    return ls_comm_break(comm, LS_ERR_TIMEOUT, wait->what, "%s did not arrive within %g s",
                          ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
 }
 
@@ -390,8 +390,8 @@ ls_status ls_comm_meet(ls_comm *comm, ls_channel_kind channel, const ls_announce
         if (same_operation(first, other)) continue;
         char text[LS_TEXT_CAPACITY], first_text[LS_TEXT_CAPACITY];
         return ls_comm_break(comm, LS_ERR_INVALID, NULL,
-                             "the ranks are out of step: rank %d runs %s, rank %d runs %s; all must enqueue the same "
-                             "operations in the same order",
+                             "the ranks are out of step: rank %d runs %s, but rank %d runs %s; all must enqueue the "
+                             "same operations in the same order",
                              ls_job_rank(comm, r), ls_announcement_text(comm, text, other, true), comm->first,
                              ls_announcement_text(comm, first_text, first, true));
     }

@@ -58,7 +58,7 @@ static ls_status check_label(struct ls_array_set *set, size_t sample, int classe
                        set->answers_path, (long long)label, sample);
     if (label >= most)
         return ls_fail(LS_ERR_FORMAT,
-                       "%s: label %lld of sample %zu is out of range 0 to %lld: there are %s%lld classes",
+                       "%s: label %lld of sample %zu is out of range 0 to %lld: the data has %s%lld classes",
                        set->answers_path, (long long)label, sample, (long long)most - 1, classes > 0 ? "" : "at most ",
                        (long long)most);
     ls_dataset_note_label(&set->base, label, sample);
@@ -81,7 +81,7 @@ ls_status ls_array_set_open(struct ls_array_set **out, const struct ls_layout *l
     static const ls_dataset_kind kind = {.read = array_read, .close = array_close};
     *out = NULL;
     struct ls_array_set *set = calloc(1, sizeof *set);
-    if (!set) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the data of %s", folder);
+    if (!set) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the data of %s", folder);
     set->base.kind = &kind;
     ls_status status = layout->read(set, folder, split);
     if (status == LS_OK) status = check_values(set, classes > 0 ? classes : layout->classes);

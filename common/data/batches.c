@@ -23,7 +23,7 @@ static ls_status check_options(const ls_batches_options *options) {
         return ls_fail(LS_ERR_INVALID, "the batch size must be at least 1, got %" PRId64, options->global_batch);
     }
     if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size) {
-        return ls_fail(LS_ERR_INVALID, "batches: invalid rank %d of %d", options->rank, options->world_size);
+        return ls_fail(LS_ERR_INVALID, "batches: rank %d is not among %d ranks", options->rank, options->world_size);
     }
     if (options->shard == LS_SHARD_STRIDED && options->global_batch % options->world_size != 0) {
         return ls_fail(LS_ERR_INVALID,
@@ -40,7 +40,7 @@ ls_status ls_batches_create(ls_batches **out, const ls_batches_options *options)
     ls_status status = check_options(options);
     if (status != LS_OK) return status;
     ls_batches *batches = calloc(1, sizeof *batches);
-    if (!batches) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the list of batches");
+    if (!batches) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the list of batches");
     batches->options = *options;
     bool strided = is_strided(batches);
     ls_sampler_options sampler = {

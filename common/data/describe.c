@@ -31,7 +31,7 @@ static ls_status make_room(struct samples *s, const ls_dataset *dataset) {
     s->targets = calloc(s->room * s->target_count + 1, sizeof *s->targets);
     s->labels = calloc(s->room * s->label_count + 1, sizeof *s->labels);
     if (s->inputs && s->targets && s->labels) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to look at %zu samples", s->room);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to look at %zu samples", s->room);
 }
 
 static ls_status read_stream(struct samples *s, const ls_dataset *dataset) {

@@ -40,8 +40,8 @@ static ls_status find_layout(const struct ls_layout **layout, const char *folder
         const struct ls_layout *found = layout_of_name(entry->d_name);
         if (!found || found == *layout) continue;
         if (*layout)
-            status = ls_fail(LS_ERR_FORMAT, "%s has files of two data sets, such as %s and %s; keep one", folder, first,
-                             entry->d_name);
+            status = ls_fail(LS_ERR_FORMAT, "%s has files of two data sets, such as %s and %s; keep the files of one",
+                             folder, first, entry->d_name);
         *layout = found;
         snprintf(first, sizeof first, "%s", entry->d_name);
     }
@@ -53,15 +53,17 @@ static ls_status find_layout(const struct ls_layout **layout, const char *folder
 static ls_status check_alike(const struct ls_array_set *train, const struct ls_array_set *test) {
     const ls_sample_spec *a = &train->base.spec, *b = &test->base.spec;
     if (a->channels != b->channels || a->height != b->height || a->width != b->width)
-        return ls_fail(LS_ERR_FORMAT, "the samples of %s have %d x %d x %d values, those of %s %d x %d x %d",
-                       test->inputs_path, b->channels, b->height, b->width, train->inputs_path, a->channels, a->height,
-                       a->width);
+        return ls_fail(
+            LS_ERR_FORMAT,
+            "the samples of %s have %d x %d x %d values, but those of %s have %d x %d x %d; expected the same shape",
+            test->inputs_path, b->channels, b->height, b->width, train->inputs_path, a->channels, a->height, a->width);
     if (train->inputs.element != test->inputs.element)
-        return ls_fail(LS_ERR_FORMAT, "one of %s and %s has bytes, the other floats", train->inputs_path,
-                       test->inputs_path);
+        return ls_fail(LS_ERR_FORMAT, "%s and %s differ in type: bytes and floats; save both as the same type",
+                       train->inputs_path, test->inputs_path);
     if (a->target_count != b->target_count)
-        return ls_fail(LS_ERR_FORMAT, "%s has %zu target values a sample, %s %zu (0: labels)", test->answers_path,
-                       b->target_count, train->answers_path, a->target_count);
+        return ls_fail(LS_ERR_FORMAT,
+                       "%s has %zu target values per sample, but %s has %zu (0: labels); expected the same number",
+                       test->answers_path, b->target_count, train->answers_path, a->target_count);
     return LS_OK;
 }
 

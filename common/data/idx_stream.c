@@ -54,10 +54,11 @@ static ls_status stream_cursor_open(ls_cursor **out, const ls_dataset *dataset) 
     *out = NULL;
     struct idx_cursor *cursor = calloc(1, sizeof *cursor);
     if (cursor) cursor->pixels = malloc(image_nbytes);
-    ls_status status = cursor && cursor->pixels ? open_files(cursor, stream)
-                                                : ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", stream->folder);
+    ls_status status = cursor && cursor->pixels
+                           ? open_files(cursor, stream)
+                           : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", stream->folder);
     if (status == LS_OK && cursor->images.sample_nbytes != image_nbytes) {
-        status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images have another size",
+        status = ls_fail(LS_ERR_FORMAT, "%s has changed since it was opened: its images now differ in size",
                          cursor->images.packed.path);
     }
     if (status == LS_OK) {
@@ -80,8 +81,8 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
     if (status == LS_OK && images_end != labels_end) {
         const ls_idx_reader *shorter = images_end ? &cursor->images : &cursor->labels;
         const ls_idx_reader *longer = images_end ? &cursor->labels : &cursor->images;
-        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, %s goes on", shorter->packed.path, sample,
-                         longer->packed.path);
+        status = ls_fail(LS_ERR_FORMAT, "%s ends after %zu samples, but %s has more; expected the same number",
+                         shorter->packed.path, sample, longer->packed.path);
     }
     *end = images_end;
     if (status != LS_OK || *end || !input) return status;
@@ -130,7 +131,7 @@ ls_status ls_dataset_open_stream(ls_dataset **out, const char *folder, ls_split 
         if (status == LS_OK && classes == 0) count_classes(stream, &headers->labels);
         close_files(headers);
     } else {
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", folder);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", folder);
     }
     free(headers);
     if (status == LS_OK)

@@ -96,7 +96,7 @@ static void put_order(struct worker *worker, uint32_t slot) {
     worker->told = false;
 }
 
-static void tell_workers(ls_loader *loader) {
+static void publish_orders(ls_loader *loader) {
     for (int k = 0; k < loader->worker_count; k++) {
         struct worker *worker = &loader->workers[k];
         if (!worker->told) ls_flag_set(&worker->ordered, (uint32_t)worker->orders); /* flags count modulo 2^32 */
@@ -119,7 +119,7 @@ static void order_ahead(ls_loader *loader) {
         slot->batch.step = loader->ordered_steps++;
         put_order(worker, place);
     }
-    tell_workers(loader);
+    publish_orders(loader);
 }
 
 /* Waits until no worker has an open order, without having them do the work. */
@@ -130,7 +130,7 @@ static ls_status drain(ls_loader *loader) {
     for (int k = 0; status == LS_OK && k < loader->threads; k++) {
         struct worker *worker = &loader->workers[k];
         if (ls_flag_wait(&worker->filled, (uint32_t)worker->orders, 0, until_us)) continue;
-        status = ls_fail(LS_ERR_TIMEOUT, "loader worker %d has not finished its batch within %g s; it hangs", k,
+        status = ls_fail(LS_ERR_TIMEOUT, "loader worker %d hangs: its batch was not finished within %g s", k,
                          loader->timeout_us * 1e-6);
     }
     atomic_store(&loader->hurry, false);
@@ -155,18 +155,19 @@ static void free_loader(ls_loader *loader) {
 static ls_status check_options(const ls_dataset *dataset, const ls_batches *batches, const ls_loader_options *options) {
     const ls_stream_share *stream = &options->stream;
     if (options->workers < 0 || options->workers > LS_LOADER_MAX_WORKERS) {
-        return ls_fail(LS_ERR_INVALID, "a loader has 0 to %d workers, not %d", LS_LOADER_MAX_WORKERS, options->workers);
+        return ls_fail(LS_ERR_INVALID, "a loader takes 0 to %d workers, not %d", LS_LOADER_MAX_WORKERS,
+                       options->workers);
     }
     if (options->workers > 0 && (options->prefetch < 1 || options->prefetch > LS_LOADER_MAX_PREFETCH)) {
-        return ls_fail(LS_ERR_INVALID, "invalid prefetch %d: loader workers prepare 1 to %d batches ahead",
-                       options->prefetch, LS_LOADER_MAX_PREFETCH);
+        return ls_fail(LS_ERR_INVALID, "prefetch %d is out of range; expected 1 to %d batches", options->prefetch,
+                       LS_LOADER_MAX_PREFETCH);
     }
     if (ls_dataset_is_stream(dataset) != (batches == NULL)) {
         return ls_fail(LS_ERR_INVALID, "a loader takes either a stream or data with indices and their batches");
     }
     if (batches) return LS_OK;
     if (stream->local_batch < 1 || stream->world_size < 1 || stream->rank < 0 || stream->rank >= stream->world_size) {
-        return ls_fail(LS_ERR_INVALID, "a loader of a stream: invalid batch of %zu samples on rank %d of %d",
+        return ls_fail(LS_ERR_INVALID, "a stream's loader cannot have batches of %zu samples on rank %d of %d",
                        stream->local_batch, stream->rank, stream->world_size);
     }
     return LS_OK;
@@ -215,7 +216,8 @@ static ls_status allocate(ls_loader **out, const ls_dataset *dataset, ls_batches
         return LS_OK;
     }
     if (loader) free_loader(loader);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for %u batches of %zu samples: choose smaller batches or less prefetch",
+    return ls_fail(LS_ERR_NO_MEMORY,
+                   "cannot allocate memory for %u batches of %zu samples: choose smaller batches or less prefetch",
                    slot_count, sample_count);
 }
 
@@ -245,7 +247,7 @@ void ls_loader_destroy(ls_loader *loader) {
     if (!loader) return;
     if (drain(loader) != LS_OK) return; /* reported; a thread that hangs still uses the memory */
     for (int k = 0; k < loader->threads; k++) put_order(&loader->workers[k], LS_STOP);
-    tell_workers(loader);
+    publish_orders(loader);
     for (int k = 0; k < loader->threads; k++) pthread_join(loader->workers[k].thread, NULL);
     free_loader(loader);
 }

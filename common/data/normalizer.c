@@ -92,7 +92,7 @@ static ls_status allocate(struct ls_array_set *set, ls_normalize rule) {
     n->deviation = calloc(n->channels, sizeof *n->deviation);
     n->tables = calloc(bytes ? 256 * n->channels : 1, sizeof *n->tables);
     if (n->mean && n->deviation && n->tables) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to normalize %zu channels", n->channels);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to normalize %zu channels", n->channels);
 }
 
 static void fill_tables(struct ls_array_set *set) {

@@ -69,7 +69,7 @@ ls_status ls_packed_check_end(ls_packed *file) {
         return ls_fail(LS_ERR_FORMAT, "%s has bytes after its last element", file->path);
     ls_status status = check_error(file, &cut);
     if (status != LS_OK || !cut) return status;
-    return ls_fail(LS_ERR_FORMAT, "%s is truncated: it ends within its checksum", file->path);
+    return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its checksum", file->path);
 }
 
 ls_status ls_packed_check_room(const ls_packed *file, size_t count, size_t announced, size_t element_nbytes) {
@@ -80,7 +80,7 @@ ls_status ls_packed_check_room(const ls_packed *file, size_t count, size_t annou
     if (!overflow && nbytes / ratio <= (size_t)disk.st_size) return LS_OK;
     return ls_fail(
         LS_ERR_FORMAT,
-        "%s is truncated or damaged: it announces %zu elements of %zu bytes, more than its %lld bytes can hold",
+        "%s is truncated or damaged: its header announces %zu elements of %zu bytes, more than its %lld bytes can hold",
         file->path, announced, element_nbytes, (long long)disk.st_size);
 }
 

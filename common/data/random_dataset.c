@@ -131,9 +131,9 @@ static ls_status check_spec(const ls_sample_spec *spec, size_t count) {
                        spec->height, spec->width, spec->target_count);
     }
     if (spec->rows > 1 && !spec->tokens)
-        return ls_fail(LS_ERR_INVALID, "random samples of several rows are tokens, not floats");
+        return ls_fail(LS_ERR_INVALID, "random samples of several rows must be tokens, not floats");
     if (spec->tokens && (spec->classes == 0 || ls_sample_input_count(spec) != ls_sample_label_count(spec)))
-        return ls_fail(LS_ERR_INVALID, "random tokens need a vocabulary, and a row for each");
+        return ls_fail(LS_ERR_INVALID, "random tokens need a vocabulary, and a row for each token");
     if (spec->classes < 0 || (spec->classes > 0) == (spec->target_count > 0)) {
         return ls_fail(LS_ERR_INVALID, "a random dataset needs either classes or targets, got %d and %zu",
                        spec->classes, spec->target_count);
@@ -155,7 +155,7 @@ ls_status ls_dataset_random(ls_dataset **out, uint64_t seed, size_t count, const
     if (status != LS_OK) return status;
     size_t pool_count = choose_pool_count(count, spec);
     struct random_dataset *random = malloc(sizeof *random + pool_count * sizeof *random->pool);
-    if (!random) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a random dataset");
+    if (!random) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a random dataset");
     random->base = (ls_dataset){.kind = &kind, .spec = *spec, .count = count};
     random->seed = seed;
     random->pool_count = pool_count;

@@ -83,7 +83,7 @@ static ls_status refuse_file(const char *path) {
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     const char *convert = command_for(name, &of_folder);
     if (ls_dataset_owns_name(name))
-        return ls_fail(LS_ERR_IO, "%s is a file; expected a folder: its own is --data %s", path, folder);
+        return ls_fail(LS_ERR_IO, "%s is a file; expected a folder: give --data %s", path, folder);
     if (!convert)
         return ls_fail(LS_ERR_IO, "%s is %s; expected a folder with " TAKEN ", such as data/digits", path,
                        kind ? kind : "a file");
@@ -142,13 +142,13 @@ ls_status ls_data_refuse_folder(const char *folder) {
         return ls_fail(LS_ERR_IO, "%s has CIFAR-10's Python files; expected its binary version, cifar-10-binary.tar.gz",
                        folder);
     if (inside.taken[0])
-        return ls_fail(LS_ERR_IO, "%s has no data itself, its folder %s has: --data %s/%s", folder, here.folder, folder,
-                       here.folder);
+        return ls_fail(LS_ERR_IO, "%s has no data, but its folder %s does: give --data %s/%s", folder, here.folder,
+                       folder, here.folder);
     const struct found *found = here.file[0] ? &here : &inside;
     const char *middle = found == &inside ? here.folder : "", *convert = command_for(found->file, &of_folder);
     if (!convert) return ls_fail(LS_ERR_IO, "there is no data in %s; expected " TAKEN, folder);
     snprintf(path, sizeof path, "%s%s%s/%s", folder, *middle ? "/" : "", middle, found->file);
     complete(command, sizeof command, convert, of_folder ? folder : path);
-    return ls_fail(LS_ERR_IO, "there is no data that --data takes in %s, but %s: %s it with: %s", folder,
-                   path + strlen(folder) + 1, verb_of(convert), command);
+    return ls_fail(LS_ERR_IO, "--data cannot read the files in %s, but can read %s after conversion: %s it with: %s",
+                   folder, path + strlen(folder) + 1, verb_of(convert), command);
 }

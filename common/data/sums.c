@@ -59,7 +59,7 @@ static void draw_training(struct sums *sums) {
 ls_status ls_dataset_open_sums(ls_dataset **train, ls_dataset **test, uint64_t seed, int context) {
     *train = *test = NULL;
     struct sums *sums = calloc(1, sizeof *sums);
-    if (!sums) return ls_fail(LS_ERR_NO_MEMORY, "no memory for generated sums");
+    if (!sums) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for generated sums");
     ls_generator_seed(&sums->generator, seed);
     hold_out(sums);
     draw_training(sums);

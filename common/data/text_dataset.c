@@ -71,13 +71,12 @@ ls_status ls_text_open_sets(ls_dataset **train, ls_dataset **test, const struct 
     struct vocabulary v;
     size_t least = sets->train_count < sets->test_count ? sets->train_count : sets->test_count;
     *train = *test = NULL;
-    if (context < 1) return ls_fail(LS_ERR_INVALID, "a context of %d tokens; expected 1 or more", context);
+    if (context < 1) return ls_fail(LS_ERR_INVALID, "a context cannot have %d tokens; expected 1 or more", context);
     if (least < (size_t)context + 1) {
-        return ls_fail(
-            LS_ERR_INVALID,
-            "%s is too short: %zu bytes for training and %zu for the test, but a sample of %d tokens takes %d; "
-            "give more text, or the model a shorter context",
-            sets->name, sets->train_count, sets->test_count, context, context + 1);
+        return ls_fail(LS_ERR_INVALID,
+                       "%s is too short: %zu bytes for training and %zu for the test, but a sample of %d tokens takes "
+                       "%d; give a longer text or a shorter context",
+                       sets->name, sets->train_count, sets->test_count, context, context + 1);
     }
     find_vocabulary(&v, sets);
     *train = make_set(sets->train, sets->train_count, &v, context);
@@ -86,7 +85,7 @@ ls_status ls_text_open_sets(ls_dataset **train, ls_dataset **test, const struct 
     ls_dataset_close(*train);
     ls_dataset_close(*test);
     *train = *test = NULL;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tokens of %s", sets->name);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tokens of %s", sets->name);
 }
 
 ls_status ls_dataset_open_text(ls_dataset **train, ls_dataset **test, const char *files, int context) {

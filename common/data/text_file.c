@@ -31,10 +31,11 @@ bool ls_text_next_file(const char **files, char path[PATH_MAX]) {
 
 static ls_status make_room(struct ls_bytes *bytes, size_t *room, const char *path) {
     if (bytes->count < *room) return LS_OK;
-    if (*room >= MOST_BYTES) return ls_fail(LS_ERR_FORMAT, "%s: the text has more than %zu bytes", path, MOST_BYTES);
+    if (*room >= MOST_BYTES)
+        return ls_fail(LS_ERR_FORMAT, "%s is too long; expected a text of at most %zu bytes", path, MOST_BYTES);
     size_t larger = *room > 0 ? 2 * *room : FIRST_ROOM;
     uint8_t *data = realloc(bytes->data, larger);
-    if (!data) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the text of %s", path);
+    if (!data) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the text of %s", path);
     bytes->data = data;
     *room = larger;
     return LS_OK;
@@ -46,7 +47,8 @@ static ls_status check_end(gzFile file, const char *path) {
     const char *text = gzerror(file, &error);
     if (error == Z_OK) return LS_OK;
     if (error == Z_ERRNO) return ls_fail(LS_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    if (error == Z_BUF_ERROR) return ls_fail(LS_ERR_FORMAT, "%s is truncated", path);
+    if (error == Z_BUF_ERROR)
+        return ls_fail(LS_ERR_FORMAT, "%s is truncated: the file ends within its compressed data", path);
     return ls_fail(LS_ERR_FORMAT, "%s is damaged: %s", path, text);
 }
 
@@ -96,7 +98,7 @@ ls_status ls_text_read_files(struct ls_bytes *bytes, const char *files) {
     char path[PATH_MAX];
     size_t room = 0;
     *bytes = (struct ls_bytes){0};
-    ls_status status = files[0] != '\0' ? LS_OK : ls_fail(LS_ERR_USAGE, "--data text: names no file");
+    ls_status status = files[0] != '\0' ? LS_OK : ls_fail(LS_ERR_USAGE, "--data text: needs the name of a file");
     while (status == LS_OK && ls_text_next_file(&files, path)) status = append_file(bytes, &room, path);
     if (status == LS_OK) return LS_OK;
     free(bytes->data);

@@ -1,12 +1,13 @@
-/* cpu_shuffle — the race detector: nothing runs when it is enqueued; whoever synchronises runs items, picked at random
- * among the heads of all streams of the process that may run, until what it waits for has happened.
+/* cpu_shuffle — the race detector: nothing runs when it is enqueued; a thread that synchronises runs items, picked at
+ * random among the runnable heads of all streams of the process, until the awaited item has run.
  *   terms : a stream is ready when its head is a task, a record, or a wait whose record has been reached
  *   order : any that the declared events allow, so a forgotten wait sooner or later reads what is not there yet. The order
  *           depends on the seed (and, where several threads synchronise at once, on their timing); results must not
- *   apart : a task that meets others runs in a thread of its own, and the shuffling goes on: those it waits for may be streams of this
- *           very process (DataParallel's devices, ranks that are threads), or other ranks that wait for what this one has still to run
- *           (DDP's buckets). Where the process has one device, what meets on its comm stream keeps the thread that found it:
- *           nothing that its peers need for it comes later here
+ *   apart : a task that waits for others (a collective) runs in a thread of its own, while shuffling continues:
+ *           those it waits for may be streams of this very process (DataParallel's devices, ranks that are threads),
+ *           or other ranks that wait for what this one has still to run (DDP's buckets). Where the process has one
+ *           device, what meets on its comm stream keeps the thread that found it: nothing that its peers need for it
+ *           comes later here
  *   fails : if no stream is ready and no other thread makes one so before the deadline, LS_ERR_TIMEOUT
  * Speed does not matter here: one lock guards everything except the running of an item. */
 #define _GNU_SOURCE
@@ -113,7 +114,8 @@ static ls_status run_until(ls_flag *goal, uint32_t value, const char *what) {
         }
         if (scheduler.apart > 0) until_us = ls_wait_until_us(); /* those have deadlines of their own */
         if (ls_now_us() > until_us) {
-            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: an event is waited for that nobody records", what);
+            return ls_fail(LS_ERR_TIMEOUT, "nothing can run, %s: a stream waits for an event that is never recorded",
+                           what);
         }
         struct timespec slice; /* the monotonic clock, so that a change of the date does not prolong it */
         clock_gettime(CLOCK_MONOTONIC, &slice);

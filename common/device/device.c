@@ -50,7 +50,8 @@ static ls_status find_backend(const struct ls_backend **out, ls_device_kind kind
     int count = 0;
     const struct ls_cuda_plugin *plugin = cuda_plugin(why, sizeof why);
     if (plugin) plugin->find(&count, why, sizeof why);
-    if (count == 0) return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; --device-kind cpu does without", why);
+    if (count == 0)
+        return ls_fail(LS_ERR_UNSUPPORTED, "no GPU can be used: %s; use --device-kind cpu to run without one", why);
     *out = plugin->backend;
     return LS_OK;
 }
@@ -61,7 +62,7 @@ ls_status ls_device_open(ls_device **out, const ls_device_options *options) {
     ls_status status = find_backend(&backend, options->kind);
     if (status != LS_OK) return status;
     ls_device *device = calloc(1, sizeof *device);
-    if (!device) return ls_fail(LS_ERR_NO_MEMORY, "no memory for device %d", options->index);
+    if (!device) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for device %d", options->index);
     device->backend = backend;
     device->options = *options;
     pthread_mutex_init(&device->memory_lock, NULL);
@@ -144,7 +145,7 @@ bool ls_stream_takes_work(ls_stream *stream) {
 
 ls_status ls_event_create(ls_event **out, const char *name) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for event \"%s\"", name);
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for event \"%s\"", name);
     const char *dropped = getenv("LS_CPU_DROP_WAIT");
     (*out)->name = name;
     (*out)->dropped = dropped && strcmp(dropped, name) == 0;
@@ -181,7 +182,7 @@ static void put(ls_stream *stream, const char *label, ls_task_fn task, const voi
         poison(stream, backend_of(stream)->launch(stream, label, task, arguments, nbytes, meets));
         return;
     }
-    poison(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments, at most %d fit", label, nbytes,
+    poison(stream, ls_fail(LS_ERR_INVALID, "%s: %zu bytes of arguments do not fit; expected at most %d", label, nbytes,
                            LS_TASK_ARGUMENTS_NBYTES));
 }
 

@@ -1,8 +1,7 @@
 /* device_cpu — a CPU core standing in for a GPU: its own memory pool, real copies, one compute thread, three streams.
- *
  * Devices are spread over the cores that this process may use (hwloc_distrib keeps them on different physical cores
- * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to the
- * device's one thread: a device that borrowed its neighbour's core would make every scaling figure a lie. */
+ * where it can; where hwloc finds no topology, the process's affinity mask must do). oneDNN and OpenMP are held to
+ * the device's one thread: a device that borrowed its neighbour's core would falsify every scaling figure. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +42,7 @@ static ls_status choose_policies(const ls_device *device, const struct ls_stream
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; it takes threads, inline or shuffle:SEED", mode);
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_STREAMS is \"%s\"; expected threads, inline or shuffle:SEED", mode);
 }
 
 static void close_streams(ls_device *device) {
@@ -64,7 +63,7 @@ static ls_status cpu_open(ls_device *device) {
     device->spin_us = ls_spin_us_for(device->options.devices_on_node);
     for (int s = 0; s < LS_STREAM_COUNT; s++) {
         ls_stream *stream = calloc(1, sizeof(struct ls_cpu_stream));
-        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+        status = stream ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
         if (stream) {
             stream->device = device;
             stream->kind = (ls_stream_kind)s;

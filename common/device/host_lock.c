@@ -31,7 +31,8 @@ static struct {
 
 ls_status ls_host_lock_set(double us, bool by_cpu_time) {
     if (!(us >= 0 && us <= LS_HOST_LOCK_MOST_US)) {
-        return ls_fail(LS_ERR_INVALID, "a host lock of %g us; it takes 0 to %g", us, LS_HOST_LOCK_MOST_US);
+        return ls_fail(LS_ERR_INVALID, "a host lock of %g us is out of range; expected 0 to %g", us,
+                       LS_HOST_LOCK_MOST_US);
     }
     atomic_store(&ls_host_lock_is_on, us > 0);
     if (us == 0) return LS_OK;
@@ -47,7 +48,7 @@ static ls_status wait_for_turn(uint32_t number, double spin_us) {
     double until_us = ls_now_us() + ls_wait_timeout_s() * 1e6;
     if (!atomic_load(&host_lock.is_stuck) && ls_flag_wait(&host_lock.served, number, spin_us, until_us)) return LS_OK;
     if (atomic_exchange(&host_lock.is_stuck, true)) return LS_ERR_TIMEOUT; /* somebody has said so */
-    return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the host lock, which each launch holds for %g us",
+    return ls_fail(LS_ERR_TIMEOUT, "timed out after %g s waiting for the host lock, which each launch holds for %g us",
                    ls_wait_timeout_s(), host_lock.us);
 }
 

@@ -33,7 +33,7 @@ extern _Atomic bool ls_host_lock_is_on;
 /* For ls_host_lock_pass alone. */
 ls_status ls_host_lock_take_turn(const ls_stream *stream);
 
-/* Called by whatever launches, before it does. LS_ERR_TIMEOUT: the turn did not come within ls_wait_timeout_s(); it
+/* Called by whatever launches, before it does. LS_ERR_TIMEOUT: the turn did not arrive within ls_wait_timeout_s(); it
  * never will again, and the first thread to whom that happens says so. */
 static inline ls_status ls_host_lock_pass(const ls_stream *stream) {
     if (!__builtin_expect(atomic_load_explicit(&ls_host_lock_is_on, memory_order_relaxed), 0)) return LS_OK;

@@ -1,5 +1,5 @@
-/* memory — what each device's memory is used for: allocations by address, bytes and peaks by category, and what to say
- * when there is no more.
+/* memory — what each device's memory is used for: allocations by address, bytes and peaks by category, and the message
+ * when memory runs out.
  *   cost  : a tree of allocations and a lock, for allocating and freeing only; nothing of it is in a step */
 #define _XOPEN_SOURCE 700 /* tsearch */
 #include <search.h>

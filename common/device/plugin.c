@@ -50,11 +50,11 @@ bool ls_plugin_gpu_is_missed(const char *why) {
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity) {
     char path[PATH_MAX];
     if (!find_plugin(path, file)) {
-        snprintf(why, capacity, "cannot find out where the program lies, and so not where %s lies", file);
+        snprintf(why, capacity, "cannot find the program's own folder, in which %s is", file);
         return NULL;
     }
     if (access(path, F_OK) != 0) {
-        snprintf(why, capacity, "there is no %s; it is built where %s found (`make help` says what was)", path,
+        snprintf(why, capacity, "there is no %s; make builds the file where %s found (see `make help`)", path,
                  strcmp(file, "ls_mpi.so") == 0 ? "Open MPI and PMIx are" : "nvcc is");
         return NULL;
     }
@@ -66,7 +66,7 @@ const void *ls_plugin_open(const char *file, const char *symbol, char *why, size
     }
     unsigned version = *(const unsigned *)table;
     if (version == LS_PLUGIN_VERSION) return table;
-    snprintf(why, capacity, "%s is of another build (version %u, not %d); run make again", path, version,
+    snprintf(why, capacity, "%s is from another build (version %u, not %d); run make again", path, version,
              LS_PLUGIN_VERSION);
     return NULL;
 }

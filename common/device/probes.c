@@ -1,8 +1,8 @@
-/* probes — what devices and streams tell the probes (common/base/probe.h): which stream, which device, which way a
- * copy goes.
+/* probes — what devices and streams report to the probes (common/base/probe.h): which stream, which device, and the
+ * direction of a copy.
  *   idea  : a stream counts what is put on it while the probes are on, so that a RUN finds its LAUNCH by stream and
- *           number. Of a copy's two addresses, the tree of each device's allocations says whose they are; the host's is
- *           what is nobody's
+ *           number. Of a copy's two addresses, the tree of each device's allocations tells the owner; an address in
+ *           no tree is the host's
  *   cost  : nothing while the probes are off; on, for a copy, a lock and two searches for each device of the process */
 #include <pthread.h>
 

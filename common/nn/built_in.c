@@ -20,12 +20,12 @@ static ls_status write_layer(FILE *out, const char *model, const char **at, int 
     char *end = NULL;
     long size = strtol(*at, &end, 10);
     if (end == *at || size < 1 || size > 1 << 24 || (*end != ',' && *end != '\0')) {
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are numbers from 1 to 16777216, as in mlp:784,256,10", model);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": expected sizes from 1 to 16777216, as in mlp:784,256,10", model);
     }
     if (number > MOST_PERCEPTRON_LAYERS)
-        return ls_fail(LS_ERR_USAGE, "a model has at most %d layers", MOST_PERCEPTRON_LAYERS);
+        return ls_fail(LS_ERR_USAGE, "a network cannot have more than %d layers", MOST_PERCEPTRON_LAYERS);
     if (number == 0 && *end == '\0')
-        return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; it needs an input and an output", model);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" has one size; expected an input and an output", model);
     if (number == 0)
         fprintf(out, "input %ld\n", size);
     else
@@ -132,7 +132,7 @@ static ls_status read_built_in(struct ls_text *t, const struct built_in *b, cons
     size_t nbytes = 0;
     if (b->text) return ls_text_parse(t, b->name, LS_ERR_USAGE, b->text, strlen(b->text));
     FILE *out = open_memstream(&text, &nbytes);
-    if (!out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a network's text");
+    if (!out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network's text");
     const char *colon = strchr(description, ':');
     ls_status status = write_perceptron(out, description, colon ? colon + 1 : b->sizes, b->targets);
     fclose(out);
@@ -147,9 +147,9 @@ static ls_status fill_sizes(struct ls_text *t, const char *description, const ch
     for (int i = 0; i < t->count; i++) takes_classes = takes_classes || t->lines[i].takes_classes;
     if (!sizes) return LS_OK;
     if (!t->takes_input && !takes_classes)
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": it takes no sizes: its text says all of them", description);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" takes no sizes: its text defines all of them", description);
     if (!parse_sizes(sizes, &input, &t->classes))
-        return ls_fail(LS_ERR_USAGE, "model \"%s\": sizes are those of the data, as in %.*s:3x32x32,10", description,
+        return ls_fail(LS_ERR_USAGE, "model \"%s\": expected sizes of the data, as in %.*s:3x32x32,10", description,
                        (int)(sizes - 1 - description), description);
     if (t->takes_input) t->input = input;
     return LS_OK;
@@ -164,11 +164,10 @@ ls_status ls_text_open(struct ls_text *t, const char *description) {
     }
     const struct built_in *b = find_built_in(description);
     if (!b)
-        return ls_fail(
-            LS_ERR_USAGE,
-            "there is no model \"%s\"; there are mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt, "
-            "gpt:SIZES and files that end in .net",
-            description);
+        return ls_fail(LS_ERR_USAGE,
+                       "unknown model \"%s\"; expected mlp, mlp:SIZES, convnet, wide, wide:SIZES, deep, branched, gpt, "
+                       "gpt:SIZES or a file that ends in .net",
+                       description);
     const char *colon = strchr(description, ':');
     ls_status status = read_built_in(t, b, description);
     if (status != LS_OK || !b->text || !b->sizes) return status;

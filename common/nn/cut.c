@@ -45,7 +45,7 @@ ls_status ls_cut_gather(const struct ls_cut *cut, ls_comm *group, ls_stream *str
     int ranks = ls_comm_world_size(group);
     size_t count = cut->whole.count / cut->whole.shape[cut->axis] * cut->held;
     float *all = malloc((size_t)ranks * count * sizeof *all);
-    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "no memory to bring %s together", cut->whole.name);
+    if (!all) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather %s", cut->whole.name);
     ls_comm_label(group, cut->whole.name, -1);
     ls_status status = ls_comm_settle(stream, ls_comm_all_gather(group, stream, part, all, count, LS_FP32));
     for (int r = 0; status == LS_OK && r < ranks; r++) ls_cut_put(cut, r, all + (size_t)r * count, whole);

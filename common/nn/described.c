@@ -91,7 +91,7 @@ static void enqueue_meeting(ls_stream *stream, const struct ls_described *d, con
 static ls_status described_plan(ls_layer *layer) {
     const struct ls_described_node *node = layer->described;
     if (node->inputs > INT_MAX || node->outputs > INT_MAX)
-        return ls_fail(LS_ERR_INVALID, "layer %s has more than %d elements a sample", layer->name, INT_MAX);
+        return ls_fail(LS_ERR_INVALID, "layer %s has more than %d elements per sample", layer->name, INT_MAX);
     layer->in = ls_features((int)node->inputs);
     layer->out = ls_features((int)node->outputs);
     layer->saved_nbytes_per_sample = node->kept_nbytes;
@@ -112,8 +112,9 @@ static void enqueue_range(const struct ls_pass *pass, const struct ls_described 
                           ls_described_part part) {
     ls_device *device = ls_stream_device(pass->stream);
     if (ls_device_computes(device))
-        ls_device_fail(device, ls_fail(LS_ERR_INVALID, "device %d computes: a described network has nothing for it",
-                                       ls_device_index(device)));
+        ls_device_fail(device,
+                       ls_fail(LS_ERR_INVALID, "device %d computes, but a described network has nothing to compute",
+                               ls_device_index(device)));
     for (size_t i = first; i < end; i++) {
         if (d->ops[i].part != part) continue;
         if (d->ops[i].meeting != LS_DESCRIBED_ALONE)

@@ -106,7 +106,8 @@ static ls_status plan_gradients(ls_frame *frame) {
     }
     frame->input_slot = way.input;
     if (frame->slot_count == MOST_SLOTS)
-        return ls_fail(LS_ERR_INVALID, "more than %d gradients of activations at a time", MOST_SLOTS - 1);
+        return ls_fail(LS_ERR_INVALID, "a network cannot keep more than %d gradients of activations at a time",
+                       MOST_SLOTS - 1);
     return LS_OK;
 }
 
@@ -150,7 +151,7 @@ ls_status ls_frame_create(ls_frame **out, ls_device *device, const ls_network *n
     if (!frame || !layers) {
         free(frame);
         free(layers);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     }
     *frame = (ls_frame){.device = device,
                         .network = network,

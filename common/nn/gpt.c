@@ -61,7 +61,7 @@ ls_status ls_gpt_parse(struct ls_gpt_sizes *out, const char *description) {
     out->scores = valid && strcmp(at, ",scores") == 0;
     if (!valid || (*at != '\0' && !out->scores))
         return ls_fail(LS_ERR_USAGE,
-                       "model \"%s\": a GPT is gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores], as in "
+                       "model \"%s\": expected gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores], as in "
                        "gpt:4,4,128,64, with at most %d layers, %d channels, %d positions and %d tokens",
                        description, MOST_LAYERS, MOST_CHANNELS, MOST_POSITIONS, MOST_TOKENS);
     if (out->channels % out->heads != 0)
@@ -143,9 +143,8 @@ ls_status ls_gpt_add_layers(ls_network *network, const char *description) {
     ls_status status = ls_gpt_parse(&sizes, description);
     if (status != LS_OK) return status;
     if (sizes.vocabulary == 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "model \"%s\" has no vocabulary, which is the data's; name one: gpt:%d,%d,%d,%d,65", description,
-                       sizes.layers, sizes.heads, sizes.channels, sizes.context);
+        return ls_fail(LS_ERR_USAGE, "model \"%s\" has no vocabulary without a text; give one: gpt:%d,%d,%d,%d,65",
+                       description, sizes.layers, sizes.heads, sizes.channels, sizes.context);
     network->input = ls_features(1);
     network->input.rows = sizes.context;
     network->input_nbytes = (size_t)sizes.context * sizeof(int32_t);

@@ -185,7 +185,9 @@ const struct ls_layer_kind ls_flatten = {
 
 static ls_status add_plan(ls_layer *layer) {
     layer->out = layer->in;
-    return layer->input_count > 1 ? LS_OK : ls_fail(LS_ERR_INVALID, "layer %s has nothing to add", layer->name);
+    return layer->input_count > 1
+               ? LS_OK
+               : ls_fail(LS_ERR_INVALID, "layer %s has nothing to add; expected two inputs", layer->name);
 }
 
 static void add_forward(const ls_layer *layer, const struct ls_pass *pass) {

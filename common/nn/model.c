@@ -19,7 +19,7 @@ static ls_model *new_model(ls_device *device, size_t max_batch, ls_dtype precisi
 }
 
 /* The model, or if something failed nothing. */
-static ls_status hand_out(ls_model **out, ls_model *model, ls_status status) {
+static ls_status return_model(ls_model **out, ls_model *model, ls_status status) {
     *out = status == LS_OK ? model : NULL;
     if (status != LS_OK) ls_model_destroy(model);
     return status;
@@ -29,7 +29,7 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
                                       ls_dtype precision, int every, bool placed) {
     *out = NULL;
     ls_model *model = new_model(device, max_batch, precision);
-    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model");
+    if (!model) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model");
     model->network = network;
     model->every = every;
     struct ls_declarations declared = {network->parameters,   network->buffers,     network->parameter_count,
@@ -40,7 +40,7 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
     if (status == LS_OK && network->class_cut)
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, ls_class_loss_nbytes(network, max_batch),
                                  "sums over classes", (void **)&model->class_sums);
-    return hand_out(out, model, status);
+    return return_model(out, model, status);
 }
 
 ls_status ls_model_create_of(ls_model **out, ls_device *device, const ls_network *network, size_t max_batch,
@@ -140,7 +140,7 @@ static ls_status alloc_drawn(struct drawn *drawn, const ls_network *network) {
     bool fits = drawn->values != NULL;
     for (size_t t = 0; fits && t < drawn->count; t++)
         fits = (drawn->values[t] = calloc(drawn_tensor(drawn, t)->count + 1, sizeof **drawn->values)) != NULL;
-    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+    return fits ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
 }
 
 /* What a layer shares with an earlier one is drawn all the same, and thrown away: in PyTorch a module has drawn its weight
@@ -153,7 +153,7 @@ static ls_status init_layer(const ls_layer *layer, const struct drawn *drawn, ls
         parameters[p] = drawn->values[layer->parameter_numbers[p]];
         if (strcmp(tensor->name, layer->parameters[p].name) == 0) continue;
         parameters[p] = thrown_away[p] = malloc(tensor->count * sizeof(float));
-        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for initial weights");
+        if (!thrown_away[p]) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for initial weights");
     }
     if (status == LS_OK && layer->kind->init) layer->kind->init(layer, generator, parameters);
     for (size_t p = 0; p < LS_LAYER_MAX_TENSORS; p++) free(thrown_away[p]);

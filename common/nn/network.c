@@ -14,7 +14,7 @@
 ls_network *ls_network_begin(struct ls_shape input, ls_loss_kind loss) {
     ls_network *network = calloc(1, sizeof *network);
     if (!network) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
         return NULL;
     }
     network->input = input;
@@ -39,7 +39,7 @@ void ls_network_destroy(ls_network *network) {
 static void *with_room(void *array, size_t count, size_t element_nbytes) {
     if ((count & (count - 1)) != 0) return array;
     void *larger = realloc(array, (count > 0 ? 2 * count : 1) * element_nbytes);
-    if (!larger) (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    if (!larger) (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
     return larger;
 }
 
@@ -110,14 +110,14 @@ static ls_status number_parameter(ls_network *network, ls_layer *layer, size_t p
         const struct ls_tensor *other = &network->parameters[*number].tensor;
         if (strcmp(other->name, layer->shares[p]) == 0 && alike(other, tensor)) return LS_OK;
     }
-    return ls_fail(LS_ERR_INVALID, "%s is to be %s, but there is no such parameter of its shape before it",
-                   tensor->name, layer->shares[p]);
+    return ls_fail(LS_ERR_INVALID, "%s cannot share %s: no earlier parameter has that name and shape", tensor->name,
+                   layer->shares[p]);
 }
 
 static ls_status check_name(const ls_network *network, const char *name) {
     for (size_t l = 0; l < network->layer_count; l++)
         if (strcmp(network->layers[l].name, name) == 0)
-            return ls_fail(LS_ERR_INVALID, "there is a layer %s already; each needs a name of its own", name);
+            return ls_fail(LS_ERR_INVALID, "layer name %s is already taken; give each layer a name of its own", name);
     return LS_OK;
 }
 
@@ -197,15 +197,16 @@ static bool overwrites_what_others_read(const ls_network *network, const ls_laye
 
 static ls_status check_layer(const ls_network *network, const ls_layer *layer) {
     if (overwrites_what_others_read(network, layer))
-        return ls_fail(LS_ERR_INVALID, "layer %s works in place, on what others read as well", layer->name);
+        return ls_fail(LS_ERR_INVALID, "layer %s works in place, but other layers read its input as well", layer->name);
     for (size_t p = 1; p < layer->parameter_count; p++)
         if (layer->writes_gradient[p] != layer->writes_gradient[0] && !layer->kind->apart)
-            return ls_fail(LS_ERR_INVALID, "layer %s can share all of its parameters or none", layer->name);
+            return ls_fail(LS_ERR_INVALID, "layer %s may share all of its parameters or none", layer->name);
     for (int i = 0; i < layer->input_count; i++) {
         int input = layer->inputs[i], block = input == LS_NETWORK_INPUT ? -1 : network->layers[input].block;
         bool ends_block = input == LS_NETWORK_INPUT || network->layers[input + 1].block > block;
         if (block != layer->block && !(ends_block && block == layer->block - 1))
-            return ls_fail(LS_ERR_INVALID, "layer %s of block %d may read its own block and the end of the one before",
+            return ls_fail(LS_ERR_INVALID,
+                           "layer %s of block %d may read only its own block and the end of the block before",
                            layer->name, layer->block);
     }
     return LS_OK;
@@ -216,7 +217,8 @@ ls_status ls_network_finish(ls_network *network) {
     network->has_untaken = false;
     free(network->untaken); /* of a network that was finished before and has grown */
     network->untaken = calloc(network->parameter_count + 1, sizeof *network->untaken);
-    ls_status status = seen && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for a network");
+    ls_status status =
+        seen && network->untaken ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a network");
     if (status == LS_OK) {
         network->answer_nbytes =
             ls_network_answers(network) * (network->loss == LS_LOSS_CROSS_ENTROPY ? sizeof(int64_t) : sizeof(float));

@@ -25,7 +25,7 @@ static ls_status copy_declarations(ls_parameters *p, const struct ls_declaration
     p->batches_tracked = calloc(p->buffer_count + 1, sizeof *p->batches_tracked);
     if (!p->batches_tracked || !p->tensors || !p->offsets || !p->block_of || !p->block_begins || !p->block_values ||
         !p->block_halves || !p->half_states)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's tensors");
     for (size_t t = 0; t < p->count; t++) {
         p->tensors[t] = declared->parameters[t].tensor;
         p->block_of[t] = declared->parameters[t].block;
@@ -97,7 +97,7 @@ ls_status ls_parameters_create(ls_parameters **out, ls_device *device, ls_dtype 
                                const struct ls_declarations *declared) {
     *out = NULL;
     ls_parameters *p = calloc(1, sizeof *p);
-    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's tensors");
+    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's tensors");
     p->device = device;
     p->precision = precision;
     p->is_placed = placed;
@@ -140,7 +140,7 @@ void ls_parameters_place_block(ls_parameters *p, int block, float *values, void 
 
 static float *keep_values(const ls_parameters *p, ls_stream *stream, ls_status *status) {
     float *values = calloc(p->all_floats + 1, sizeof *values), *at = values;
-    if (!values) *status = ls_fail(LS_ERR_NO_MEMORY, "no memory to lay out %zu parameters anew", p->count);
+    if (!values) *status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to lay out %zu parameters anew", p->count);
     for (size_t t = 0; values && *status == LS_OK && t < p->count + p->buffer_count; at += p->tensors[t++].count)
         *status = ls_copy_now(stream, at, p->tensors[t].data, p->tensors[t].count * sizeof *at);
     return values;
@@ -234,7 +234,7 @@ ls_status ls_parameters_read(const ls_parameters *p, size_t index, float *host) 
     const struct ls_cut *cut = cut_of(p, index);
     if (!cut) return read_part(p, index, host);
     float *part = malloc(p->tensors[index].count * sizeof *part);
-    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", cut->whole.name);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", cut->whole.name);
     ls_status status = read_part(p, index, part);
     if (status == LS_OK)
         status = ls_cut_gather(cut, p->cut_group, ls_device_stream(p->device, LS_STREAM_COMPUTE), part, host);
@@ -253,7 +253,7 @@ ls_status ls_parameters_write(ls_parameters *p, size_t index, const float *host)
     const struct ls_cut *cut = cut_of(p, index);
     if (!cut) return write_part(p, index, host);
     float *part = malloc(p->tensors[index].count * sizeof *part);
-    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", cut->whole.name);
+    if (!part) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", cut->whole.name);
     ls_cut_take(cut, p->cut_rank, part, host);
     ls_status status = write_part(p, index, part);
     free(part);

@@ -52,8 +52,8 @@ static struct ls_pass begin_pass(const ls_frame *frame, const ls_parameters *par
     return pass;
 }
 
-static void tell(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks, int block,
-                 bool backward) {
+static void call_block_hook(const ls_frame *frame, void (*hook)(void *, int, bool), const struct ls_hooks *hooks,
+                            int block, bool backward) {
     if (hook && ls_device_status(frame->device) == LS_OK) hook(hooks->block_context, block, backward);
 }
 
@@ -96,9 +96,10 @@ static const void *cast_out(ls_frame *frame, const ls_parameters *parameters, ls
 const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const struct ls_hooks *hooks, const void *x,
                              size_t batch, ls_forward_kind kind) {
     if (batch > frame->max_batch) {
-        ls_device_fail(frame->device, ls_fail(LS_ERR_INVALID,
-                                              "a batch of %zu samples on device %d, whose model has room for up to %zu",
-                                              batch, ls_device_index(frame->device), frame->max_batch));
+        ls_device_fail(frame->device,
+                       ls_fail(LS_ERR_INVALID,
+                               "a batch of %zu samples on device %d does not fit the model; expected at most %zu",
+                               batch, ls_device_index(frame->device), frame->max_batch));
         return NULL;
     }
     frame->x = x;
@@ -106,11 +107,12 @@ const void *ls_frame_forward(ls_frame *frame, ls_parameters *parameters, const s
     if (!hooks->enter) renew_half(frame, parameters, frame->first, frame->end);
     for (size_t l = frame->first; l < frame->end; l++) {
         int block = layer_at(frame, l)->block;
-        if (l == frame->first || layer_at(frame, l - 1)->block != block) tell(frame, hooks->enter, hooks, block, false);
+        if (l == frame->first || layer_at(frame, l - 1)->block != block)
+            call_block_hook(frame, hooks->enter, hooks, block, false);
         if (hooks->enter) renew_half(frame, parameters, l, l + 1);
         forward_layer(frame, parameters, l, kind);
         if (l + 1 == frame->end || layer_at(frame, l + 1)->block != block)
-            tell(frame, hooks->leave, hooks, block, false);
+            call_block_hook(frame, hooks->leave, hooks, block, false);
     }
     return cast_out(frame, parameters, kind);
 }
@@ -232,7 +234,7 @@ void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct
     for (size_t l = frame->end; l > frame->first; l--) {
         const ls_layer *layer = layer_at(frame, l - 1);
         if (l == frame->end || layer_at(frame, l)->block != layer->block)
-            tell(frame, hooks->enter, hooks, layer->block, true);
+            call_block_hook(frame, hooks->enter, hooks, layer->block, true);
         if (hooks->enter)
             renew_half(frame, parameters, l - 1, l); /* forward's may have made room for another block's */
         if (!layer->is_unread)
@@ -241,7 +243,7 @@ void *ls_frame_backward(ls_frame *frame, ls_parameters *parameters, const struct
             zero_untaken(frame, parameters, layer);
         report_layer_ready(&ready, layer);
         if (l - 1 == frame->first || layer_at(frame, l - 2)->block != layer->block)
-            tell(frame, hooks->leave, hooks, layer->block, true);
+            call_block_hook(frame, hooks->leave, hooks, layer->block, true);
     }
     return gradient_at(frame, frame->input_slot, dy);
 }

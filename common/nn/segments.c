@@ -1,7 +1,8 @@
-/* segments — activations that are dropped and made again: activation checkpointing, as torch.utils.checkpoint does it.
- *   idea  : backward needs what forward has made of every layer, and takes it last layer first. So it is enough to keep the
- *           inputs of segments of a few blocks each, and to run a segment forward once more when backward comes to it.
- *           All segments take turns with one memory. The last one's is still there when backward begins
+/* segments — activation checkpointing: activations are dropped and recomputed, as torch.utils.checkpoint does.
+ *   idea  : backward needs each layer's activations, last layer first. So it is enough to keep the inputs of
+ *           segments of a few blocks each, and to run a segment forward once more when backward reaches the segment.
+ *           All segments share one memory in turn; the last segment's activations are still there when backward
+ *           begins
  *
  *               forward   1 | 2 | 3          | marks what is kept: the input of a segment
  *               backward          3  2 2' 1 1'      in full: 3', then 2 again and 2', then 1 again and 1'
@@ -88,7 +89,7 @@ static ls_status make_frames(ls_segments *s, const ls_network *network, ls_dtype
     if (every < 0) every = (int)lround(sqrt(blocks));
     if (every < 1 || every > blocks) every = blocks;
     s->list = calloc((size_t)((blocks + every - 1) / every), sizeof *s->list);
-    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     for (int first = 0; status == LS_OK && first < blocks; first += every) {
         struct ls_blocks range = {first, first + every < blocks ? first + every : blocks};
         struct segment *segment = &s->list[s->count];
@@ -104,7 +105,7 @@ ls_status ls_segments_create(ls_segments **out, ls_device *device, const ls_netw
                              int every, size_t max_batch) {
     *out = NULL;
     ls_segments *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a model's activations");
+    if (!s) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a model's activations");
     s->device = device;
     ls_status status = make_frames(s, network, precision, every, max_batch);
     if (status == LS_OK) status = place(s, max_batch, every == LS_FORWARD_ONLY);

@@ -8,7 +8,7 @@
 /* --- what cannot be cut ---------------------------------------------------------------------------------------------- */
 
 static ls_status refuse(const ls_layer *layer, int count, const char *what, int ranks) {
-    return ls_fail(LS_ERR_USAGE, "layer %s has %d %s, which %d ranks cannot share equally: --tensor takes a divisor",
+    return ls_fail(LS_ERR_USAGE, "layer %s has %d %s, which %d ranks cannot share equally; give --tensor a divisor",
                    layer->name, count, what, ranks);
 }
 
@@ -31,7 +31,7 @@ static bool is_cut_somewhere(const ls_network *network) {
 ls_status ls_tensor_check(const ls_network *network, int ranks, bool sequence) {
     ls_status status = LS_OK;
     if (ranks > 1 && !is_cut_somewhere(network))
-        return ls_fail(LS_ERR_USAGE, "this model has no pair of layers that --tensor could cut");
+        return ls_fail(LS_ERR_USAGE, "this model has no pair of layers for --tensor to cut");
     /* heads first: what they say is what a user has chosen */
     for (size_t l = 0; status == LS_OK && l < network->layer_count; l++)
         if (network->layers[l].cut == LS_CUT_HEADS) status = check_layer(&network->layers[l], ranks);
@@ -39,12 +39,12 @@ ls_status ls_tensor_check(const ls_network *network, int ranks, bool sequence) {
         status = check_layer(&network->layers[l], ranks);
     if (status != LS_OK || !sequence) return status;
     if (network->input_nbytes == 0)
-        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shares out the positions of a text: it needs --model gpt");
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel needs a text's positions; give --model gpt");
     if (ls_shape_rows(network->input) % (size_t)ranks != 0)
-        return ls_fail(LS_ERR_USAGE,
-                       "a context of %d positions, which %d ranks cannot share equally: "
-                       "--sequence-parallel needs a multiple",
-                       network->input.rows, ranks);
+        return ls_fail(
+            LS_ERR_USAGE,
+            "a context of %d positions cannot be shared equally by %d ranks; --sequence-parallel needs a multiple",
+            network->input.rows, ranks);
     return LS_OK;
 }
 

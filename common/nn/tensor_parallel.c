@@ -170,7 +170,7 @@ static struct ls_cut cut_of(const struct ls_tensor *whole, const struct ls_tenso
 static ls_status note_cuts(ls_network *out, const ls_network *whole) {
     size_t parameters = whole->parameter_count;
     out->cuts = calloc(parameters + whole->buffer_count + 1, sizeof *out->cuts);
-    if (!out->cuts) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    if (!out->cuts) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of a network");
     for (size_t p = 0; p < parameters; p++)
         out->cuts[p] = cut_of(&whole->parameters[p].tensor, &out->parameters[p].tensor, 1);
     for (size_t b = 0; b < whole->buffer_count; b++)
@@ -187,7 +187,8 @@ static ls_status add_all(struct cutting *c) {
     ls_status status = LS_OK;
     c->values = calloc(c->whole->layer_count, sizeof *c->values);
     c->stands_for = calloc(c->whole->layer_count, sizeof *c->stands_for);
-    if (!c->values || !c->stands_for) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of a network");
+    if (!c->values || !c->stands_for)
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of a network");
     for (size_t l = 0; status == LS_OK && l < c->whole->layer_count; l++) status = add_layer(c, l);
     free(c->values);
     free(c->stands_for);

@@ -103,7 +103,7 @@ static ls_status check_conv(const struct ls_text *t, const struct ls_text_line *
     uint64_t pixels =
         (uint64_t)((height - line->kernel) / line->stride + 1) * (uint64_t)((width - line->kernel) / line->stride + 1);
     if (units * pixels > INT32_MAX || units * area > INT32_MAX / (uint64_t)in.channels)
-        return ls_text_fail(t, line->number, "conv %d: more than 2^31 values of a sample, or weights", line->units);
+        return ls_text_fail(t, line->number, "conv %d has more than 2^31 values per sample, or weights", line->units);
     return LS_OK;
 }
 
@@ -113,11 +113,11 @@ static ls_status check_sizes(const struct ls_text *t, const struct ls_text_line 
     const char *word = ls_text_words[line->word], *shape = ls_text_shape(in, a);
     bool image = line->word == LS_WORD_CONV || line->word == LS_WORD_MAXPOOL || line->word == LS_WORD_AVGPOOL;
     if (image && in.is_flat)
-        return ls_text_fail(t, line->number, "%s: it takes an image, and gets %s features", word, shape);
+        return ls_text_fail(t, line->number, "%s needs an image, but gets %s features", word, shape);
     if (line->word == LS_WORD_LINEAR && !in.is_flat)
-        return ls_text_fail(t, line->number, "linear: it takes features, and gets %s: put flatten before it", shape);
+        return ls_text_fail(t, line->number, "linear needs features, but gets %s: put flatten before it", shape);
     if (line->word == LS_WORD_LINEAR && (uint64_t)line->units * (uint64_t)in.shape.channels > MOST_WEIGHTS)
-        return ls_text_fail(t, line->number, "linear: more than 2^48 weights from %s to %d", shape, line->units);
+        return ls_text_fail(t, line->number, "linear has more than 2^48 weights from %s to %d", shape, line->units);
     if (line->word == LS_WORD_CONV) return check_conv(t, line, in.shape);
     int smallest = in.shape.height < in.shape.width ? in.shape.height : in.shape.width;
     if (line->word == LS_WORD_MAXPOOL && line->kernel > smallest)
@@ -168,8 +168,8 @@ static ls_status add_line(struct ls_text *t, ls_network *network, int i) {
     struct ls_text_value in = value_at(t, line->reads);
     if (line->takes_classes) line->units = t->classes;
     if (line->takes_classes && t->classes == 0)
-        return ls_fail(LS_ERR_USAGE, "%s:%d: the number of classes is the data's, which are not known: give %s:%s,10",
-                       t->source, line->number, t->source, "3x32x32");
+        return ls_fail(LS_ERR_USAGE, "%s:%d: the number of classes is not known without data: give %s:%s,10", t->source,
+                       line->number, t->source, "3x32x32");
     ls_status status = check_sizes(t, line, in);
     if (status == LS_OK && !line->is_taken_along) status = add_layer(t, network, i);
     if (status != LS_OK) return status;
@@ -181,7 +181,7 @@ static ls_status add_line(struct ls_text *t, ls_network *network, int i) {
 
 ls_status ls_text_build(struct ls_text *t, ls_network *network) {
     if (t->takes_input && t->input.shape.channels == 0)
-        return ls_fail(LS_ERR_USAGE, "%s takes its input's shape from the data, which have none: give %s:3x32x32,10",
+        return ls_fail(LS_ERR_USAGE, "%s takes its input's shape from the data, which has none: give %s:3x32x32,10",
                        t->source, t->source);
     network->input = t->input.shape;
     network->loss = t->loss;
@@ -193,7 +193,7 @@ ls_status ls_text_build(struct ls_text *t, ls_network *network) {
     const struct ls_text_line *last = &t->lines[t->count - 1];
     char shape[LS_TEXT_SHAPE_NBYTES];
     if (status == LS_OK && !last->value.is_flat)
-        status = ls_text_fail(t, last->number, "the last layer makes %s; the loss takes features: end with flatten",
+        status = ls_text_fail(t, last->number, "the last layer makes %s, but the loss needs features: end with flatten",
                               ls_text_shape(last->value, shape));
     return status;
 }

@@ -150,7 +150,8 @@ static void print(FILE *out, const struct ls_text *t, const ls_network *network,
 ls_status ls_network_print(FILE *out, const char *description, ls_network_form form) {
     struct ls_text t;
     if (ls_gpt_is_named(description))
-        return ls_fail(LS_ERR_USAGE, "%s is no text: there are no words for embeddings and attention", description);
+        return ls_fail(LS_ERR_USAGE, "%s cannot be printed as a text: embeddings and attention have no words",
+                       description);
     ls_network *network = ls_network_begin((struct ls_shape){0}, LS_LOSS_CROSS_ENTROPY);
     if (!network) return LS_ERR_NO_MEMORY;
     ls_status status = ls_text_open(&t, description);

@@ -110,7 +110,8 @@ static ls_status attention_plan(ls_layer *layer) {
     int inputs = (int)ls_shape_row_count(layer->in), channels = inputs / 3, heads = layer->heads;
     if (inputs % 3 != 0 || heads < 1 || channels % heads != 0 || channels / heads > LS_ATTENTION_MAX_HEAD)
         return ls_fail(LS_ERR_INVALID,
-                       "%s: rows of %d are not q, k and v of %d heads, each of up to %d channels as many as another",
+                       "%s: rows of %d do not fit q, k and v of %d heads; expected the same number of channels for "
+                       "each, at most %d",
                        layer->name, inputs, heads, LS_ATTENTION_MAX_HEAD);
     layer->out = (struct ls_shape){channels, 1, 1, .rows = layer->in.rows};
     return LS_OK;

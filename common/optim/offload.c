@@ -160,7 +160,8 @@ static ls_status lay_out(ls_offload *o, const struct ls_update_tensor *list) {
     }
     o->tile_count = (o->floats + LS_TILE_FLOATS - 1) / LS_TILE_FLOATS;
     o->first_of_tile = calloc(o->tile_count + 1, sizeof *o->first_of_tile);
-    if (!o->begins || !o->first_of_tile) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an offloaded optimizer");
+    if (!o->begins || !o->first_of_tile)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an offloaded optimizer");
     for (size_t tile = 0, t = 0; tile < o->tile_count; tile++) {
         while (t + 1 < o->count && o->begins[t + 1] <= tile * LS_TILE_FLOATS) t++;
         o->first_of_tile[tile] = t;
@@ -195,7 +196,7 @@ ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn
                             const struct ls_update_tensor *list, size_t count, int moment_count) {
     *out = NULL;
     ls_offload *o = calloc(1, sizeof *o);
-    if (!o) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an offloaded optimizer");
+    if (!o) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an offloaded optimizer");
     o->device = device;
     o->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     o->down = ls_device_stream(device, LS_STREAM_COPY);

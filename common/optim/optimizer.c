@@ -151,7 +151,8 @@ static ls_status alloc_all(ls_optimizer *optimizer, const ls_optimizer_range *ra
     size_t count = optimizer->range_count, list_nbytes = count * sizeof *optimizer->list;
     optimizer->list = calloc(count + 1, sizeof *optimizer->list);
     optimizer->ranges = calloc(count + 1, sizeof *optimizer->ranges);
-    if (!optimizer->list || !optimizer->ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!optimizer->list || !optimizer->ranges)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     for (size_t r = 0; r < count; r++) optimizer->ranges[r] = ranges[r];
     size_t floats = lay_out(optimizer);
     ls_status status = alloc(optimizer, list_nbytes, "list of parameters", &optimizer->device_list);
@@ -175,7 +176,7 @@ ls_status ls_optimizer_create_of(ls_optimizer **out, ls_device *device, const ls
     ls_status status = ls_optimizer_check(options);
     if (status != LS_OK) return status;
     ls_optimizer *optimizer = calloc(1, sizeof *optimizer);
-    if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!optimizer) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     optimizer->device = device;
     optimizer->compute = ls_device_stream(device, LS_STREAM_COMPUTE);
     optimizer->group = group;
@@ -200,7 +201,7 @@ ls_status ls_optimizer_create(ls_optimizer **out, ls_model *model, const ls_opti
     *out = NULL;
     size_t count = ls_model_parameter_count(model);
     ls_optimizer_range *ranges = calloc(count + 1, sizeof *ranges);
-    if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!ranges) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     for (size_t p = 0; p < count; p++) {
         const struct ls_tensor *tensor = ls_model_parameter(model, p);
         ranges[p] = (ls_optimizer_range){tensor, 0, tensor->count, NULL, NULL};
@@ -283,7 +284,7 @@ static void label_square_sum(const ls_optimizer *optimizer) {
         ls_label_square_sum_of(optimizer->square_sum, optimizer->ranges[r].tensor);
 }
 
-static void weigh(ls_optimizer *optimizer) {
+static void scale_gradients(ls_optimizer *optimizer) {
     if (!optimizer->square_sum) return;
     if (ls_values_on()) label_square_sum(optimizer);
     ls_weighed_sum(&optimizer->weighed, optimizer->compute, optimizer->square_sum);
@@ -313,7 +314,7 @@ ls_status ls_optimizer_step(ls_optimizer *optimizer, const bool *skip) {
     if (status == LS_OK && skip && !optimizer->own_states) status = separate_states(optimizer);
     if (status == LS_OK && ls_values_on()) status = check_gradients(optimizer);
     if (status != LS_OK) return status;
-    weigh(optimizer);
+    scale_gradients(optimizer);
     status = update(optimizer, skip);
     ls_grad_scaler_update(optimizer->scaler, optimizer->states);
     return status;

@@ -12,7 +12,7 @@ ls_status ls_weighed_create(struct ls_weighed *w, ls_device *device, size_t rang
     *w = (struct ls_weighed){.device = device};
     w->elsewhere = calloc(range_count + 1, sizeof *w->elsewhere);
     w->list = calloc(range_count + 1, sizeof *w->list);
-    if (!w->elsewhere || !w->list) return ls_fail(LS_ERR_NO_MEMORY, "no memory for an optimizer");
+    if (!w->elsewhere || !w->list) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an optimizer");
     return ls_device_alloc(device, LS_MEMORY_OPTIMIZER, range_count * sizeof *w->list, "list of parameters that count",
                            (void **)&w->device_list);
 }

@@ -140,7 +140,7 @@ static int ranks_of(const ls_parallel *p, ls_phase phase) {
 }
 
 /* Whether what the clock counts finds no other rank to travel to: without replicas, gradients and buffers. */
-static bool stays(const ls_parallel *p, ls_phase phase) {
+static bool stays_on_rank(const ls_parallel *p, ls_phase phase) {
     bool is_collective = phase != LS_PHASE_OPTIMIZER && phase != LS_PHASE_STAGES;
     return p->process && is_collective && ranks_of(p, phase) == 1;
 }
@@ -159,7 +159,7 @@ static void print_share(FILE *file, const ls_parallel *p, ls_phase phase) {
 static void print_bytes(FILE *file, const ls_parallel *p, const uint64_t bytes[LS_PHASE_COUNT]) {
     const char *comma = "";
     for (int phase = 0; phase < LS_PHASE_COUNT; phase++) {
-        if (bytes[phase] == 0 || stays(p, (ls_phase)phase)) continue;
+        if (bytes[phase] == 0 || stays_on_rank(p, (ls_phase)phase)) continue;
         fprintf(file, "%s %s %" PRIu64 " (%s", comma, ls_phase_name((ls_phase)phase), bytes[phase],
                 kind_of(p, (ls_phase)phase));
         bool gradients = phase == LS_PHASE_ALL_REDUCE || phase == LS_PHASE_REDUCE;

@@ -44,7 +44,7 @@ ls_status ls_deferred_open(ls_deferred *deferred, ls_parallel *p, const ls_train
         return LS_OK;
     }
     ls_deferred_close(deferred);
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to gather the losses of %d ranks", p->world_size);
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to gather the losses of %d ranks", p->world_size);
 }
 
 void ls_deferred_begin_epoch(ls_deferred *deferred) {

@@ -26,7 +26,7 @@ static ls_status cannot_write(const char *path, int error) {
 static bool takes_lines(mode_t mode) { return S_ISREG(mode) || S_ISFIFO(mode) || S_ISCHR(mode); }
 
 static ls_status refuse(const char *path) {
-    return ls_fail(LS_ERR_IO, "cannot write %s: it is neither a file nor a pipe; choose another path", path);
+    return ls_fail(LS_ERR_IO, "cannot write %s: expected a file or a pipe; choose another path", path);
 }
 
 /* Whether somebody reads it. */
@@ -97,18 +97,17 @@ ls_status ls_lines_keep(struct ls_lines *lines, const char *option, int64_t coun
     struct stat info;
     if (!lines->is_file || count == 0 || (stat(lines->path, &info) == 0 && info.st_size == 0)) return LS_OK;
     FILE *file = fopen(lines->path, "re");
-    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s, to go on with it: %s", lines->path, strerror(errno));
+    if (!file) return ls_fail(LS_ERR_IO, "cannot read %s to continue it: %s", lines->path, strerror(errno));
     char *line = NULL;
     int64_t there = read_lines(file, count, &line, &lines->kept);
     bool good = there == count && strncmp(line, begin, strlen(begin)) == 0 && strstr(line, piece);
     free(line);
     fclose(file);
     if (good) return LS_OK;
-    return ls_fail(
-        LS_ERR_USAGE,
-        "%s %s does not hold the lines of the %lld steps before the checkpoint, and would be written over: name "
-        "another file",
-        option, lines->path, (long long)count);
+    return ls_fail(LS_ERR_USAGE,
+                   "%s %s does not hold the lines of the %lld steps before the checkpoint and would be overwritten; "
+                   "name another file",
+                   option, lines->path, (long long)count);
 }
 
 ls_status ls_lines_keep_all(struct ls_lines *lines) {
@@ -142,7 +141,7 @@ void ls_lines_flush(struct ls_lines *lines) {
     if (!why) return;
     lines->failed = true;
     drop_incomplete(lines);
-    ls_report_error("cannot write all of %s: %s; no more is written there, and this run will end as failed",
+    ls_report_error("cannot write all of %s: %s; writing there has stopped, and this run will end as failed",
                     lines->path, why);
 }
 

@@ -77,8 +77,9 @@ ls_status ls_recording_open(ls_recording *r, const ls_train_options *options, ls
     if (status == LS_OK) status = agree_on_run(r);
     if (status != LS_OK || times->how != LS_TIME_STEPS) return status;
     r->step_ms = calloc((size_t)r->most + 1, sizeof *r->step_ms);
-    return r->step_ms ? LS_OK
-                      : ls_fail(LS_ERR_NO_MEMORY, "no memory to record %" PRId64 " steps", options->trace_steps);
+    return r->step_ms
+               ? LS_OK
+               : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to record %" PRId64 " steps", options->trace_steps);
 }
 
 /* What was enqueued before the switch has run. */
@@ -177,7 +178,8 @@ static ls_status make_trace(ls_trace **trace, ls_recording *r, double run_median
     const struct ls_probe_thread *threads;
     size_t count;
     if (ls_probe_lost() > 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "no trace: there was no memory for %" PRIu64 " records; lower --trace-steps",
+        return ls_fail(LS_ERR_NO_MEMORY,
+                       "cannot make the trace: %" PRIu64 " records were lost for lack of memory; lower --trace-steps",
                        ls_probe_lost());
     ls_status status = ls_probe_read(&threads, &count);
     if (status == LS_OK) status = ls_trace_create(trace);
@@ -198,7 +200,7 @@ static ls_status agree(const ls_recording *r, ls_status status) {
     ls_status heard = ls_sum_over_ranks(p, told, 1);
     if (status != LS_OK || heard != LS_OK) return status != LS_OK ? status : heard;
     if (told[0] == 0) return LS_OK;
-    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this one ends with them",
+    return ls_fail(LS_ERR_PEER, "%.0f of the ranks could not make their part of the trace; this rank ends with them",
                    told[0]);
 }
 

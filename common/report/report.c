@@ -67,8 +67,8 @@ static void print_run(const ls_train_options *options, const ls_parallel *parall
     char devices[256];
     describe_devices(parallel, devices, sizeof devices);
     ls_print("%s on %s%s%s%s: %s, global batch %lld, %s streams", parallel->mode->name, devices,
-             parallel->gpu_missed ? " (no GPU: " : "", parallel->gpu_missed ? parallel->gpu_missed : "",
-             parallel->gpu_missed ? ")" : "", options->model, (long long)options->batch_size,
+             parallel->why_not_gpu ? " (no GPU: " : "", parallel->why_not_gpu ? parallel->why_not_gpu : "",
+             parallel->why_not_gpu ? ")" : "", options->model, (long long)options->batch_size,
              ls_device_stream_mode(parallel->devices[0]));
     if (ls_device_kind_of(parallel->devices[0]) == LS_DEVICE_CUDA && parallel->backend)
         ls_print(", %s", parallel->backend);
@@ -80,7 +80,7 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
                          double last_loss) {
     *out = NULL;
     ls_report *report = calloc(1, sizeof *report);
-    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a report");
+    if (!report) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a report");
     report->options = options;
     report->tokens = parallel->model ? ls_train_sample_tokens(parallel->model) : 0;
     ls_status status =
@@ -162,7 +162,7 @@ void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const l
 static ls_status write_summary(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                                const struct ls_device_row *rows) {
     char *text = ls_summary_text(report->options, parallel, result, rows);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the summary");
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the summary");
     ls_status status = LS_OK;
     if (ls_lines_go_on(&report->metrics)) fprintf(report->metrics.file, "%s\n", text);
     if (report->options->summary) status = write_text(report->options->summary, text);

@@ -57,8 +57,8 @@ static ls_status check_kept(const struct output *file) {
     struct stat info;
     if (stat(file->path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
-                   "%s %s holds the lines of an earlier run, and --resume would write over them: name another file, or "
-                   "go on with them by --resume-if-present",
+                   "%s %s holds the lines of an earlier run, which --resume would overwrite; name another file, or "
+                   "continue them with --resume-if-present",
                    file->option, file->path);
 }
 

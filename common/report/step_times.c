@@ -26,7 +26,8 @@ static ls_status push(ls_step_times *times, double ms) {
     if (times->count == times->room) {
         int64_t room = times->room > 0 ? 2 * times->room : ROOM_FIRST;
         double *grown = realloc(times->ms, (size_t)room * sizeof *grown);
-        if (!grown) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %lld steps", (long long)room);
+        if (!grown)
+            return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %lld steps", (long long)room);
         times->ms = grown;
         times->room = room;
     }

@@ -17,9 +17,9 @@ typedef enum ls_train_device_kind {
 
 typedef struct ls_device_choice {
     ls_device_kind kind;
-    int gpu_count;   /* GPUs that this process can use; 0 for CPU devices */
-    char found[512]; /* which, if looked for apart, as ls_list_gpus says; or why there is none */
-    bool gpu_missed; /* auto takes the CPU, where a GPU was to be expected */
+    int gpu_count;     /* GPUs that this process can use; 0 for CPU devices */
+    char found[512];   /* which, if looked for apart, as ls_list_gpus says; or why there is none */
+    bool gpu_expected; /* auto takes the CPU, where a GPU was to be expected */
     /* filled by ls_devices_choose or by ls_devices_for_ranks: one index for each device, place by place. Several
      * devices may share a GPU */
     int count;
@@ -28,7 +28,7 @@ typedef struct ls_device_choice {
 
 /* Flags of ls_devices_find. */
 enum {
-    /* says what auto takes (ls_detail), and which options have no effect on it (ls_note); sets gpu_missed */
+    /* says what auto takes (ls_detail), and which options have no effect on it (ls_note); sets gpu_expected */
     LS_DEVICES_TELL = 1,
     /* looks for GPUs in a child process, so that this one has neither CUDA nor its threads afterwards; called while
      * there are no other threads */

@@ -69,7 +69,7 @@ struct ls_parallel {
     const char *join_rule; /* what is divided by where ranks have run out of samples, in words; NULL: none may */
     const char *backend;   /* the way between devices: "copies", "nccl", "shm", ...; NULL: there is one */
     const char
-        *gpu_missed; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
+        *why_not_gpu; /* why these are CPU devices, where a GPU was to be expected; NULL: there is nothing to say */
     struct ls_phase_clock clocks[LS_MAX_DEVICES]; /* one per device of this process, written by its thread */
     ls_model *model;                              /* the model that is evaluated and saved */
     ls_optimizer *optimizer;                      /* of that model */

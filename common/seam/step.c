@@ -1,9 +1,9 @@
 /* step — the four calls of a step, in their order: for every mode, and with or without a CUDA graph.
- *   idea  : a mode says what each call does; when it is made is said here, once. So whatever takes a step takes the
- *           loop's
+ *   idea  : a mode defines what each call does; this file alone defines the order of calls, so every caller takes
+ *           the same step
  *   order : micro-batches one after the other; their gradients add up (micro_batch.c)
- *   fails : a call returns its own failure; what it has enqueued fails on a device, which is asked behind each call.
- *           Nothing is called behind a failure */
+ *   fails : a call returns its own failure; enqueued work fails on a device, whose status is read after each call.
+ *           After a failure nothing more is called */
 #include "common/seam/step.h"
 
 #include "common/comm/values.h"

@@ -51,15 +51,15 @@ static bool alloc_captures(const ls_parallel *p, struct ls_step_graph *graph) {
 
 ls_status ls_step_graph_create(ls_parallel *p) {
     if (ls_device_kind_of(p->devices[0]) != LS_DEVICE_CUDA) {
-        return ls_fail(LS_ERR_USAGE, "--cuda-graph records what GPUs do; this run is on CPU devices");
+        return ls_fail(LS_ERR_USAGE, "--cuda-graph needs GPUs; this run is on CPU devices");
     }
     const char *obstacle = p->mode->graph_obstacle ? p->mode->graph_obstacle(p) : NULL;
     if (ls_optimizer_offload_report(p->optimizer)) obstacle = "--offload optimizer, whose updates the host computes";
-    if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph does not go with %s", obstacle);
+    if (obstacle) return ls_fail(LS_ERR_USAGE, "--cuda-graph cannot be combined with %s", obstacle);
     struct ls_step_graph *graph = p->graph = calloc(1, sizeof *graph);
     if (!graph || !alloc_captures(p, graph)) {
         ls_step_graph_destroy(p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the graph of a step");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the graph of a step");
     }
     graph->compute = ls_device_stream(p->devices[0], LS_STREAM_COMPUTE);
     return LS_OK;

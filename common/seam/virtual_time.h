@@ -10,7 +10,7 @@
 
 /* Prepares the process, and those that it starts: one core for all threads, streams that run inline unless they are given
  * threads; and takes CPU devices where the options leave the kind open. Nothing without --virtual-time. Called after the options are read,
- * before there are threads or devices. LS_ERR_USAGE: what does not go with it; LS_ERR_SYSTEM: the kernel does not bind
+ * before there are threads or devices. LS_ERR_USAGE: what cannot be combined with it; LS_ERR_SYSTEM: the kernel does not bind
  * threads. */
 ls_status ls_virtual_time_begin(ls_train_options *options);
 

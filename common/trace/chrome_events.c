@@ -18,7 +18,7 @@ static int find_name(ls_json *json, const cJSON *object, const char *member, con
     const char *text = ls_json_text(json, object, member);
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], text) == 0) return i;
-    ls_json_refuse(json, object, "%s is \"%.40s\", which is not known", member, text);
+    ls_json_refuse(json, object, "%s has the unknown value \"%.40s\"", member, text);
     return 0;
 }
 
@@ -50,9 +50,9 @@ static void read_lane(struct ls_chrome_reader *reader, ls_json *json) {
                            .rank = rank,
                            .device = (int)ls_json_whole(json, args, "device", LS_NONE, highest_device(reader))};
     if (id != expected)
-        ls_json_refuse(json, ls_json_root(json), "the lane of tid %d comes where that of tid %d is due", id + 1,
+        ls_json_refuse(json, ls_json_root(json), "found the lane of tid %d; expected that of tid %d", id + 1,
                        expected + 1);
-    if (reader->task_count > 0) ls_json_refuse(json, ls_json_root(json), "a lane is named after the first task");
+    if (reader->task_count > 0) ls_json_refuse(json, ls_json_root(json), "lanes must be named before the first task");
     if (!ls_json_failed(json)) (void)ls_trace_add_lane(reader->trace, &lane);
 }
 
@@ -62,7 +62,7 @@ static int find_lane(struct ls_chrome_reader *reader, ls_json *json) {
     int id = (int)ls_json_whole(json, ls_json_root(json), "tid", 1, LS_CHROME_MOST) - 1;
     if (ls_json_failed(json)) return 0;
     if (id >= count)
-        ls_json_refuse(json, ls_json_root(json), "tid %d is no lane; there are %d", id + 1, count);
+        ls_json_refuse(json, ls_json_root(json), "tid %d is not a lane; there are %d lanes", id + 1, count);
     else if (ls_trace_lane(reader->trace, reader->first_lane + id)->rank != rank)
         ls_json_refuse(json, ls_json_root(json), "tid %d is a lane of another rank", id + 1);
     return reader->first_lane + id;
@@ -84,7 +84,7 @@ static double read_us(ls_json *json, const cJSON *args) {
     double us = ls_json_number(json, args, "us", -1, LS_CHROME_LONGEST_US);
     if (us < 0 && us != -1)
         ls_json_refuse(json, cJSON_GetObjectItemCaseSensitive(args, "us"),
-                       "us is %.15g; it must be -1 (not known) or at least 0", us);
+                       "us is %.15g; expected -1 (not known) or at least 0", us);
     return us;
 }
 
@@ -137,7 +137,7 @@ static void read_meeting(struct ls_chrome_reader *reader, ls_json *json, const c
             json, args, "operation %" PRIu32 " of \"%.40s\" is \"%.40s\" of %d ranks here, \"%.40s\" of %d elsewhere",
             meeting.number, meeting.group, meeting.operation, meeting.ranks, joined->operation, joined->ranks);
     else if (joined->tasks > joined->ranks)
-        ls_json_refuse(json, args, "operation %" PRIu32 " of \"%.40s\" has %d ranks, and this is one more",
+        ls_json_refuse(json, args, "operation %" PRIu32 " of \"%.40s\" has more tasks than its %d ranks",
                        meeting.number, meeting.group, meeting.ranks);
 }
 
@@ -193,7 +193,7 @@ static const char *const task_members[] = {"id",
 
 static ls_status keep_line(struct ls_chrome_reader *reader, size_t line) {
     if (!ls_trace_room(&reader->lines, reader->line_count, &reader->line_capacity, sizeof *reader->lines))
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", reader->name);
     reader->lines[reader->line_count++] = line < INT_MAX ? (int)line : INT_MAX;
     return LS_OK;
 }
@@ -204,8 +204,7 @@ static ls_status read_task(struct ls_chrome_reader *reader, ls_json *json, size_
     struct ls_task task = ls_task_default(LS_TASK_HOST, "", find_lane(reader, json));
     task.kind = (ls_task_kind)find_name(json, args, "kind", task_kinds, LS_TASK_COUNT);
     int id = (int)ls_json_whole(json, args, "id", 0, INT_MAX - 1);
-    if (id != reader->task_count)
-        ls_json_refuse(json, args, "task %d comes where task %d is due", id, reader->task_count);
+    if (id != reader->task_count) ls_json_refuse(json, args, "found task %d; expected task %d", id, reader->task_count);
     task.us = read_us(json, args);
     task.step = (int)whole_or(json, args, "step", 0, -1);
     task.phase = ls_json_has(args, "phase") ? ls_json_text(json, args, "phase") : "";
@@ -247,9 +246,9 @@ static void read_mark(struct ls_chrome_reader *reader, ls_json *json) {
                            .after = after == LS_NONE ? LS_NONE : reader->first_task + after,
                            .at_us = flag_or(json, args, "timed", true) ? at_us : NAN};
     if (after >= reader->task_count)
-        ls_json_refuse(json, args, "a mark behind task %d, which is not there", after);
+        ls_json_refuse(json, args, "a mark follows task %d, which does not exist", after);
     else if (!ls_json_failed(json) && after != LS_NONE && ls_trace_task(reader->trace, mark.after)->lane != mark.lane)
-        ls_json_refuse(json, args, "a mark behind task %d, which lies on another lane", after);
+        ls_json_refuse(json, args, "a mark follows task %d, which lies on another lane", after);
     if (!ls_json_failed(json)) (void)ls_trace_add_mark(reader->trace, &mark);
 }
 
@@ -267,7 +266,7 @@ static ls_status read_event(struct ls_chrome_reader *reader, ls_json *json, size
     } else if (strcmp(phase, "i") == 0) {
         read_mark(reader, json);
     } else if (strcmp(phase, "s") != 0 && strcmp(phase, "f") != 0) {
-        ls_json_refuse(json, event, "an event of phase \"%.20s\", which is not known here", phase);
+        ls_json_refuse(json, event, "an event has the unknown phase \"%.20s\"", phase);
     }
     return LS_OK;
 }
@@ -280,6 +279,6 @@ ls_status ls_chrome_read_event(struct ls_chrome_reader *reader, const char *text
     if (ls_json_failed(json)) status = LS_ERR_INVALID;
     ls_json_close(json);
     if (status == LS_OK && reader->trace->failed)
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory to read %s", reader->name);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to read %s", reader->name);
     return status;
 }

@@ -53,8 +53,8 @@ static const char *skip_member(struct ls_chrome_text *found, struct ls_chrome_pl
     static const char name[] = "\"traceEvents\"";
     bool is_events =
         (size_t)(place->end - place->at) >= sizeof name - 1 && memcmp(place->at, name, sizeof name - 1) == 0;
-    if (*place->at != '"' || !skip_string(place)) return "a name of the root's next member is expected here";
-    if (ls_chrome_skip_blanks(place) != ':') return "a colon is expected here";
+    if (*place->at != '"' || !skip_string(place)) return "expected the name of the root's next member";
+    if (ls_chrome_skip_blanks(place) != ':') return "expected a colon";
     place->at++;
     bool is_first = is_events && ls_chrome_skip_blanks(place) == '[' && !found->events.at;
     if (is_first) {
@@ -70,7 +70,7 @@ static const char *skip_member(struct ls_chrome_text *found, struct ls_chrome_pl
 }
 
 static const char *skip_root(struct ls_chrome_text *found, struct ls_chrome_place *place) {
-    if (ls_chrome_skip_blanks(place) != '{') return "this is no JSON object";
+    if (ls_chrome_skip_blanks(place) != '{') return "expected a JSON object";
     place->at++;
     for (char next = ls_chrome_skip_blanks(place); next != '}'; next = ls_chrome_skip_blanks(place)) {
         const char *wrong = next ? skip_member(found, place) : "the file ends too early";

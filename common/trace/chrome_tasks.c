@@ -35,7 +35,7 @@ static int sort_before(struct ls_chrome_writer *w, int index) {
     const int *before = ls_trace_before(w->trace, index, &count);
     while (count > w->sorted_capacity && w->status == LS_OK)
         if (!ls_trace_room(&w->sorted, w->sorted_capacity, &w->sorted_capacity, sizeof *w->sorted))
-            w->status = ls_fail(LS_ERR_NO_MEMORY, "no memory to write a trace");
+            w->status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a trace");
     if (count == 0 || w->status != LS_OK) return 0;
     memcpy(w->sorted, before, (size_t)count * sizeof *before);
     qsort(w->sorted, (size_t)count, sizeof *w->sorted, compare_ints);
@@ -49,10 +49,9 @@ static void put_after(struct ls_chrome_writer *w, int index) {
     for (int i = 0; i < count; i++) {
         int id = w->task_ids[w->sorted[i]];
         if (id == LS_NONE && w->status == LS_OK)
-            w->status =
-                ls_fail(LS_ERR_INVALID,
-                        "task %d (\"%s\") waits for a task of another rank, which a file of one rank cannot say", index,
-                        ls_trace_task(w->trace, index)->name);
+            w->status = ls_fail(LS_ERR_INVALID,
+                                "task %d (\"%s\") waits for a task of another rank, which one rank's file cannot hold",
+                                index, ls_trace_task(w->trace, index)->name);
         ls_chrome_put(w, "%s%d", i == 0 ? ", \"after\": [" : ", ", id);
     }
     if (count > 0) ls_chrome_put(w, "]");

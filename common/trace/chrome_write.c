@@ -180,7 +180,7 @@ static ls_status number_all(struct ls_chrome_writer *w) {
     int lane_count = ls_trace_lane_count(w->trace), task_count = ls_trace_task_count(w->trace), lanes = 0, tasks = 0;
     w->lane_ids = calloc((size_t)lane_count + 1, sizeof *w->lane_ids);
     w->task_ids = calloc((size_t)task_count + 1, sizeof *w->task_ids);
-    if (!w->lane_ids || !w->task_ids) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write a trace");
+    if (!w->lane_ids || !w->task_ids) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a trace");
     for (int i = 0; i < lane_count; i++) {
         bool is_here = w->rank == LS_NONE || ls_trace_lane(w->trace, i)->rank == w->rank;
         w->lane_ids[i] = is_here ? lanes++ : LS_NONE;
@@ -212,7 +212,7 @@ static void put_events(struct ls_chrome_writer *w) {
 
 static ls_status write_file(const ls_trace *trace, const char *path, int rank) {
     struct ls_chrome_writer *w = calloc(1, sizeof *w);
-    if (!w) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (!w) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", path);
     w->trace = trace;
     w->rank = rank;
     ls_status status = number_all(w);

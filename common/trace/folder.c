@@ -50,8 +50,8 @@ static ls_status check_ours(const char *path) {
     if (fd >= 0) close(fd);
     if (ours) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s has the name of a trace's file, but is none that this program has written; move it away, or "
-                   "choose another folder for the trace",
+                   "%s has the name of a trace file, but this program did not write it; move the file away, or choose "
+                   "another folder for the trace",
                    path);
 }
 

@@ -14,7 +14,9 @@
 #include "common/base/log.h"
 #include "common/trace/resolve_internal.h"
 
-ls_status ls_resolve_no_memory(void) { return ls_fail(LS_ERR_NO_MEMORY, "no memory to make a trace of the records"); }
+ls_status ls_resolve_no_memory(void) {
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to make a trace of the records");
+}
 
 const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve, int place) {
     const struct ls_record_place *at = &resolve->places[place];
@@ -77,11 +79,11 @@ static ls_status add_meeting(struct ls_resolve *resolve, int thread, int index) 
         if (is_work && record->begin_us <= meeting->begin_us) within = record;
     }
     if (!within)
-        return ls_fail(LS_ERR_INVALID, "thread \"%s\" wrote a meeting (\"%s\") that lies within no work of a stream",
+        return ls_fail(LS_ERR_INVALID, "thread \"%s\" recorded a meeting (\"%s\") outside any work of a stream",
                        probe->name, meeting->label);
     int *at = ls_pair_map_at(&resolve->meetings, within->object, within->number);
     if (at && *at != LS_NONE)
-        return ls_fail(LS_ERR_INVALID, "a stream of device %d met twice in its work %" PRIu32 " (\"%s\")",
+        return ls_fail(LS_ERR_INVALID, "a stream of device %d recorded two meetings in its work %" PRIu32 " (\"%s\")",
                        within->device, within->number, within->label);
     int place = add_place(resolve, thread, index);
     if (!at || place == LS_NONE) return ls_resolve_no_memory();
@@ -274,8 +276,8 @@ static ls_status add_stream_lanes(struct ls_resolve *resolve) {
     for (int s = 0; s < resolve->stream_count; s++) {
         struct ls_resolved_stream *stream = &resolve->streams[s];
         if (stream->device < 0 || stream->kind >= (int)(sizeof kinds / sizeof *kinds))
-            return ls_fail(LS_ERR_INVALID, "work was launched on a stream of kind %d of device %d", stream->kind,
-                           stream->device);
+            return ls_fail(LS_ERR_INVALID, "work was launched on a stream of unknown kind %d of device %d",
+                           stream->kind, stream->device);
         struct ls_lane lane = {.name = ls_lane_kind_name(kinds[stream->kind]),
                                .kind = kinds[stream->kind],
                                .rank = resolve->rank,

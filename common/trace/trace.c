@@ -114,7 +114,7 @@ static void texts_free(struct ls_texts *texts) {
 
 ls_status ls_trace_create(ls_trace **out) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a trace");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a trace");
     struct ls_trace_about *about = &(*out)->about;
     about->mode = about->model = about->precision = about->optimizer = about->device_kind = about->device_name = "";
     about->backend = about->algorithm = about->stream_mode = "";

@@ -69,7 +69,8 @@ static bool check_edges(const ls_trace *trace, struct ls_trace_fault *fault) {
         int before = edges[i].before, task = edges[i].task;
         if (!within(before, trace->tasks.count) || !within(task, trace->tasks.count))
             return fault_at(fault, within(task, trace->tasks.count) ? task : LS_NONE, LS_NONE,
-                            "task %d waits for task %d, and there are %zu", task, before, trace->tasks.count);
+                            "task %d waits for task %d, but there are only %zu tasks", task, before,
+                            trace->tasks.count);
         if (before == task)
             return fault_at(fault, task, task, "task %d (\"%s\") waits for itself", task,
                             ls_trace_task(trace, task)->name);
@@ -296,7 +297,7 @@ ls_status ls_trace_seal_quietly(ls_trace *trace, struct ls_trace_fault *fault) {
 ls_status ls_trace_seal(ls_trace *trace) {
     struct ls_trace_fault fault;
     ls_status status = ls_trace_seal_quietly(trace, &fault);
-    return status == LS_OK ? LS_OK : ls_fail(status, "a trace cannot be: %s", fault.text);
+    return status == LS_OK ? LS_OK : ls_fail(status, "the trace is invalid: %s", fault.text);
 }
 
 static void lists_free(struct ls_int_lists *lists) {

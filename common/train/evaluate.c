@@ -31,7 +31,7 @@ static ls_status evaluation_alloc(struct evaluation *e, ls_model *model, const l
     e->indices = calloc(chunk, sizeof *e->indices);
     e->rounded = rounds ? calloc(chunk, ls_model_input_nbytes(model)) : e->inputs;
     if (!e->inputs || !e->rounded || !e->labels || !e->indices)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for an evaluation");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an evaluation");
     ls_status status = ls_device_batch_alloc(&e->batch, device, device, model, chunk);
     if (status == LS_OK && spec->tokens)
         status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, sizeof *e->loss, "test loss", (void **)&e->loss);
@@ -150,7 +150,7 @@ ls_status ls_model_hash(const ls_model *model, uint64_t *hash) {
         const struct ls_tensor *tensor = ls_parameters_whole(ls_model_tensors(model), p);
         size_t nbytes = tensor->count * sizeof(float);
         float *host = malloc(nbytes);
-        if (!host) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the weights of %s", tensor->name);
+        if (!host) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the weights of %s", tensor->name);
         status = ls_parameters_read(ls_model_tensors(model), p, host);
         *hash = ls_hash(*hash, host, nbytes);
         free(host);

@@ -35,7 +35,7 @@ static ls_status check_batches(const ls_train_options *options, const ls_batches
     int64_t most = ls_batches_per_epoch_of(batches, 0); /* what does not divide goes to the first ranks */
     if (most == 0) {
         return ls_fail(LS_ERR_INVALID,
-                       "%" PRId64 " training samples give no full batch of %" PRId64
+                       "%" PRId64 " training samples do not fill a batch of %" PRId64
                        "; leave out --drop-last or lower the batch size",
                        plan->dataset_count, options->batch_size);
     }
@@ -43,8 +43,8 @@ static ls_status check_batches(const ls_train_options *options, const ls_batches
         int64_t steps = ls_batches_per_epoch_of(batches, rank);
         if (steps == most) continue;
         return ls_fail(LS_ERR_INVALID,
-                       "rank 0 has %" PRId64 " step%s in an epoch, rank %d has %" PRId64
-                       ": use --join, or --drop-last, or leave out --uneven",
+                       "rank 0 has %" PRId64 " step%s in an epoch, but rank %d has %" PRId64
+                       ": use --join or --drop-last, or leave out --uneven",
                        most, most == 1 ? "" : "s", rank, steps);
     }
     if (options->steps == 0 && options->epochs > INT64_MAX / 16 / most) {
@@ -63,8 +63,8 @@ static ls_status check_stream(const ls_train_options *options, int world_size, b
     }
     if (world_size > 1 && !join) {
         return ls_fail(LS_ERR_INVALID,
-                       "nobody knows how long a stream is, so that its %d ranks may run out of samples at different "
-                       "steps: use --join, or one rank, or read the folder by index (--data without stream:)",
+                       "the length of a stream is not known, so its %d ranks may run out of samples at different "
+                       "steps: use --join, one rank, or read the folder by index (--data without stream:)",
                        world_size);
     }
     return LS_OK;

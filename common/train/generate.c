@@ -36,7 +36,8 @@ static ls_status writer_open(struct writer *w, ls_model *model, const ls_dataset
     w->tokens = calloc(room * w->context, sizeof *w->tokens);
     w->position = calloc(room, sizeof *w->position);
     w->logits = calloc(room * w->outputs, sizeof *w->logits);
-    if (!w->tokens || !w->position || !w->logits) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write a text");
+    if (!w->tokens || !w->position || !w->logits)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write a text");
     return ls_device_alloc(device, LS_MEMORY_WORKSPACE, room * ls_model_input_nbytes(model), "prompts", &w->inputs);
 }
 
@@ -104,7 +105,7 @@ ls_status ls_generate(ls_model *model, const ls_dataset *text, const struct ls_g
     struct writer w;
     size_t count;
     const uint8_t *tokens = ls_text_tokens(text, &count), *vocabulary = ls_text_vocabulary(text);
-    if (!tokens) return ls_fail(LS_ERR_INVALID, "these data are no text that could be continued");
+    if (!tokens) return ls_fail(LS_ERR_INVALID, "--generate needs a text to continue, which the data is not");
     ls_status status = writer_open(&w, model, text, 1);
     if (status == LS_OK) {
         memcpy(bytes, tokens, w.context);

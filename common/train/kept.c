@@ -30,7 +30,9 @@ static float *buffers_of(ls_model *model, size_t *count) {
 static ls_status alloc(ls_kept *kept, size_t buffers, size_t batchnorms) {
     if (!kept->buffers) kept->buffers = malloc(buffers * sizeof *kept->buffers);
     if (!kept->tracked) kept->tracked = malloc((batchnorms + 1) * sizeof *kept->tracked);
-    return kept->buffers && kept->tracked ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory to keep %zu buffers", buffers);
+    return kept->buffers && kept->tracked
+               ? LS_OK
+               : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to keep %zu buffers", buffers);
 }
 
 ls_status ls_kept_note(ls_kept *kept, ls_parallel *p) {
@@ -65,7 +67,7 @@ ls_status ls_kept_save(ls_kept *kept) {
     if (kept->reached.step == 0) return LS_OK;
     if (kept->fd >= 0) close(kept->fd);
     kept->fd = memfd_create("lockstep", MFD_CLOEXEC);
-    if (kept->fd < 0) return ls_fail(LS_ERR_SYSTEM, "no memory to keep the state: %s", strerror(errno));
+    if (kept->fd < 0) return ls_fail(LS_ERR_SYSTEM, "cannot allocate memory to keep the state: %s", strerror(errno));
     kept->position = kept->reached;
     ls_status status = put_back(kept, kept->run.parallel->model);
     return status == LS_OK ? ls_checkpoint_keep(&kept->run, &kept->position, kept->fd) : status;

@@ -72,7 +72,7 @@ static ls_status generate(const struct run *run, uint8_t **text) {
     const struct ls_generation generation = {
         .count = (size_t)o->generate, .temperature = o->temperature, .seed = (uint64_t)o->seed};
     *text = malloc(run->result->tokens + generation.count);
-    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "no memory to generate %zu tokens", generation.count);
+    if (!*text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to generate %zu tokens", generation.count);
     ls_status status = p->process ? p->process->before_evaluation(p) : LS_OK;
     return status == LS_OK ? ls_generate(p->model, run->test, &generation, *text) : status;
 }
@@ -150,7 +150,7 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
     if (failed == 0) return LS_OK;
     run->unsaved = failed == UNSAVED;
     if (status != LS_OK || (last && run->unsaved)) return status; /* the others' work is done, rank 0's is not */
-    return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with it", run->options->save);
+    return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with rank 0", run->options->save);
 }
 
 /* Collective: every rank gets the buffers that count, and rank 0 writes. No part of any step. `last`: none follows. */
@@ -244,7 +244,7 @@ static ls_status train_epoch(struct run *run) {
     if (status == LS_OK) status = read_deferred(run);
     if (status == LS_OK && run->epoch_steps == 0) {
         status = ls_fail(LS_ERR_INVALID,
-                         "an epoch of %s gives no full batch of %lld: leave out --drop-last or lower the batch size",
+                         "an epoch of %s does not fill a batch of %lld: leave out --drop-last or lower the batch size",
                          run->options->data, (long long)run->options->batch_size);
     }
     return status;

@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/launcher.h"
 #include "common/base/log.h"
-#include "common/base/said.h"
+#include "common/base/log_once.h"
 #include "ddp_procs/launch/launch_job.h"
 #include "ddp_procs/launch/launch_output.h"
 #include "ddp_procs/launch/launch_policy.h"
@@ -83,26 +83,26 @@ static ls_status begin_attempt(ddp_job *j, ddp_store_pass *pass) {
     ls_status status = j->agents ? meet_hosts(j) : serve_alone(j, pass);
     if (status == LS_OK) status = ddp_logs_begin(&j->logs, j->plan.restarts, j->options->nproc);
     if (status != LS_OK) return status;
-    j->plan.said_fd = ls_said_create();
+    j->plan.log_once_fd = ls_log_once_create();
     return LS_OK;
 }
 
 static void end_attempt(ddp_job *j) {
     for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].cause_fd >= 0) close(j->ranks[i].cause_fd);
-    if (j->plan.said_fd >= 0) close(j->plan.said_fd);
-    j->plan.said_fd = -1;
+    if (j->plan.log_once_fd >= 0) close(j->plan.log_once_fd);
+    j->plan.log_once_fd = -1;
     if (j->agents) ddp_agents_stop(j->agents);
     ddp_store_server_stop(j->server, 0);
     j->server = NULL;
 }
 
-static void tell_no_start(ddp_job *j, ls_status status) {
+static void report_start_failure(ddp_job *j, ls_status status) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = j->options->node_rank, .rank = -1, .status = (int32_t)status};
-    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; it has said why",
+    snprintf(ending.text, sizeof ending.text, "%s cannot start its ranks; see its error",
              ddp_agents_host(j->agents, ending.node, host));
-    ddp_agents_tell(j->agents, &ending);
+    ddp_agents_report(j->agents, &ending);
 }
 
 static ls_status start_ranks(ddp_job *j) {
@@ -110,14 +110,14 @@ static ls_status start_ranks(ddp_job *j) {
     for (int i = 0; status == LS_OK && i < j->options->nproc; i++) status = ddp_start_rank(j, i);
     if (status == LS_OK) status = ddp_output_start(j->output);
     if (status != LS_OK) ddp_end_ranks(j, SIGKILL);
-    if (status != LS_OK && j->agents) tell_no_start(j, status);
+    if (status != LS_OK && j->agents) report_start_failure(j, status);
     return status;
 }
 
 /* Starts the ranks and waits for all of them. LS_OK says nothing of how they ended (ddp_report_job). */
 static ls_status run_attempt(ddp_job *j) {
     ddp_store_pass pass;
-    j->plan.said_fd = -1;
+    j->plan.log_once_fd = -1;
     ls_status status = begin_attempt(j, &pass);
     if (status == LS_OK) status = ddp_output_create(&j->output, &j->plan, &j->logs);
     if (status == LS_OK) {
@@ -221,7 +221,7 @@ ls_status ddp_launch(const ddp_launch_options *options) {
     if (status == LS_OK) status = ddp_reserve_port(&port_fd, j.agents ? 0 : options->master_port, &j.plan.master_port);
     if (status == LS_OK && !options->entry) {
         j.plan.argv = argv = join_arguments(options);
-        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' arguments");
+        if (!argv) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the ranks' arguments");
     }
     if (status == LS_OK)
         status = run_with_signals_blocked(&j);

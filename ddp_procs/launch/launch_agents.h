@@ -3,7 +3,7 @@
  *
  *     ddp_agents_join(&agents, options)
  *     for each round: ddp_agents_meet(agents, &here, &round), start ranks, ddp_agents_watch(agents)
- *         ddp_agents_tell, ddp_agents_finish, until ddp_agents_all_done; ddp_agents_stop(agents)
+ *         ddp_agents_report, ddp_agents_finish, until ddp_agents_all_done; ddp_agents_stop(agents)
  *     ddp_agents_leave(agents)
  *
  * The store asks for LS_JOB_TOKEN (store.h). An agent whose connection ends, or that is silent for options->lost_s, is
@@ -55,17 +55,17 @@ ls_status ddp_agents_meet(ddp_agents *agents, ls_status so_far, ddp_round *round
 /* `server`: what ddp_agents_meet gave. */
 ls_status ddp_agents_watch(ddp_agents *agents, const ddp_store_server *server);
 
-/* Readable when the others have something to say; ddp_agents_hear takes it. */
+/* Readable when the others have something to say; ddp_agents_get_ending takes it. */
 int ddp_agents_fd(const ddp_agents *agents);
 
 /* The round has failed here: all others hear it, unless somebody was first. Only the first call counts. */
-void ddp_agents_tell(ddp_agents *agents, const ddp_ending *ending);
+void ddp_agents_report(ddp_agents *agents, const ddp_ending *ending);
 
 /* This host's ranks have ended; `done`: one of them with 0. */
 void ddp_agents_finish(ddp_agents *agents, bool done);
 
 /* Whether the round has failed, and how. */
-bool ddp_agents_hear(ddp_agents *agents, ddp_ending *ending);
+bool ddp_agents_get_ending(ddp_agents *agents, ddp_ending *ending);
 
 /* Whether the ranks of all hosts have ended, lost hosts apart. */
 bool ddp_agents_all_done(ddp_agents *agents);

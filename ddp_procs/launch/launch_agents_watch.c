@@ -37,13 +37,13 @@ static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
 }
 
 /* One is lost. Of an elastic job the others go on, once they have met. */
-static ls_status lose(ddp_agents *a, int node, const char *how) {
+static ls_status report_host_lost(ddp_agents *a, int node, const char *how) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = node, .rank = -1, .status = LS_ERR_PEER};
     snprintf(ending.text, sizeof ending.text, "%s %s", ddp_agents_host(a, node, host), how);
     a->others[node].lost = true;
     if (!a->options->elastic || !ddp_agents_have_met(a)) return decide(a, &ending);
-    ls_warn("%s; the ranks of the other hosts go on without it", ending.text);
+    ls_warn("%s; the ranks of the other hosts continue without that host", ending.text);
     return LS_OK;
 }
 
@@ -69,16 +69,16 @@ static ls_status watch_others(ddp_agents *a) {
         double silent_us = silence_us(a, i, now_us);
         bool gone = silent_us > GONE_US && !ddp_store_server_is_present(a->server, i);
         if (status != LS_OK || (!gone && silent_us < a->options->lost_s * 1e6)) continue;
-        snprintf(silent, sizeof silent, "has not been heard of for %.3g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "has been silent for %.3g s: its machine or the network does not answer",
                  silent_us * 1e-6);
-        status = lose(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
+        status = report_host_lost(a, i, gone ? "is lost: its ddprun has ended, or the connection to it" : silent);
     }
     a->watched_us = now_us;
     return status;
 }
 
 /* A value of an agent's, if it is there. */
-static ls_status look(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
+static ls_status fetch_if_set(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
     char key[DDP_AGENT_KEY_CAPACITY];
     size_t nbytes;
     ddp_agents_key(key, a, name, node);
@@ -87,27 +87,28 @@ static ls_status look(ddp_agents *a, const char *name, int node, void *value, si
 }
 
 /* What agents tell, then whether all hosts' ranks have ended: each tells before it is done. */
-static ls_status judge(ddp_agents *a) {
+static ls_status decide_end(ddp_agents *a) {
     ls_status status = LS_OK;
     bool all = true, told = false;
     int good = 0;
     for (int i = 0; status == LS_OK && i < a->count; i++) {
-        if (!a->others[i].done) status = look(a, "done", i, &a->others[i].good, sizeof(bool), &a->others[i].done);
+        if (!a->others[i].done)
+            status = fetch_if_set(a, "done", i, &a->others[i].good, sizeof(bool), &a->others[i].done);
         all = all && (a->others[i].done || a->others[i].lost);
         good += a->others[i].done && a->others[i].good;
     }
     for (int i = 0; status == LS_OK && i < a->count && !a->decided; i++) {
         ddp_ending ending;
-        status = look(a, "told", i, &ending, sizeof ending, &told);
+        status = fetch_if_set(a, "told", i, &ending, sizeof ending, &told);
         if (status == LS_OK && told) status = decide(a, &ending);
     }
     if (status != LS_OK || !all) return status;
     char key[DDP_AGENT_KEY_CAPACITY];
     bool enough = good == a->count || (a->options->elastic && good > 0);
     if (!enough)
-        status = decide(
-            a,
-            &(ddp_ending){.rank = -1, .status = LS_ERR_SYSTEM, .text = "no rank has ended well: see what they said"});
+        status = decide(a, &(ddp_ending){.rank = -1,
+                                         .status = LS_ERR_SYSTEM,
+                                         .text = "no rank has ended with status 0: see their errors"});
     return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
 }
 
@@ -129,19 +130,19 @@ static void take_over(ddp_agents *a) {
     wake(a->wake_fd);
 }
 
-static ls_status hear(ddp_agents *a) {
+static ls_status fetch_ending(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     ddp_ending ending;
     bool over = false, ended = false;
     ls_status status = ddp_store_check(a->store, ddp_agents_key(key, a, "over", -1), &over);
-    if (status == LS_OK && !a->has_ending) status = look(a, "ending", -1, &ending, sizeof ending, &ended);
+    if (status == LS_OK && !a->has_ending) status = fetch_if_set(a, "ending", -1, &ending, sizeof ending, &ended);
     if (status == LS_OK && ended) take_ending(a, &ending);
     if (status == LS_OK && over) take_over(a);
     return status;
 }
 
 /* Whether the ranks of an elastic job have met. */
-static ls_status hear_of_meetings(ddp_agents *a) {
+static ls_status fetch_meeting_state(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     bool met = a->ranks_server && ddp_store_server_has_met(a->ranks_server);
     ddp_agents_key(key, a, "met", -1);
@@ -153,7 +154,7 @@ static ls_status hear_of_meetings(ddp_agents *a) {
 }
 
 /* What the caller wants the others to know. Again after a failure: values are set, not counted. */
-static ls_status tell_others(ddp_agents *a) {
+static ls_status publish_news(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     pthread_mutex_lock(&a->lock);
     bool tells = a->has_told && !a->told_others, finishes = a->finished && !a->told_done, done = a->done;
@@ -167,25 +168,25 @@ static ls_status tell_others(ddp_agents *a) {
     return status;
 }
 
-static ls_status beat(ddp_agents *a) {
+static ls_status send_heartbeat(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     int64_t beats;
-    ls_status status = tell_others(a);
+    ls_status status = publish_news(a);
     if (status == LS_OK) status = ddp_store_add(a->store, ddp_agents_key(key, a, "beat", a->node), 1, &beats);
-    if (status == LS_OK && a->options->elastic && !a->have_met) status = hear_of_meetings(a);
+    if (status == LS_OK && a->options->elastic && !a->have_met) status = fetch_meeting_state(a);
     if (status == LS_OK && a->node == 0) status = watch_others(a);
-    if (status == LS_OK && a->node == 0) status = judge(a);
-    return status == LS_OK ? hear(a) : status;
+    if (status == LS_OK && a->node == 0) status = decide_end(a);
+    return status == LS_OK ? fetch_ending(a) : status;
 }
 
 /* --- the thread ----------------------------------------------------------------------------------------------------------- */
 
 /* The others are not asked any more. */
-static void lose_host_0(ddp_agents *a, ls_status how) {
+static void report_host_0_lost(ddp_agents *a, ls_status how) {
     ddp_ending ending = {.node = 0, .rank = -1, .status = LS_ERR_PEER};
     char host[DDP_HOST_TEXT_CAPACITY], silent[80] = "its ddprun has ended, or the connection to it";
     if (how == LS_ERR_TIMEOUT)
-        snprintf(silent, sizeof silent, "nothing has come back for %g s: it, or the network, does not answer",
+        snprintf(silent, sizeof silent, "no answer for %g s: its machine or the network does not answer",
                  a->options->lost_s);
     snprintf(ending.text, sizeof ending.text, "%s at %s is lost, which serves the job: %s", ddp_agents_host(a, 0, host),
              a->place, silent);
@@ -215,10 +216,10 @@ static void *watch(void *argument) {
     int late = 0;
     do {
         ls_log_sink before = ls_log_capture(why, sizeof why);
-        ls_status status = beat(a);
+        ls_status status = send_heartbeat(a);
         ls_log_restore(before);
         late = status == LS_ERR_TIMEOUT ? late + 1 : 0;
-        if (status != LS_OK && late != 1) lose_host_0(a, status);
+        if (status != LS_OK && late != 1) report_host_0_lost(a, status);
     } while (!await_beat(a));
     return NULL;
 }
@@ -249,7 +250,7 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
 
 int ddp_agents_fd(const ddp_agents *a) { return a->wake_fd; }
 
-void ddp_agents_tell(ddp_agents *a, const ddp_ending *ending) {
+void ddp_agents_report(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
     if (!a->has_told) a->told = *ending;
     a->has_told = true;
@@ -265,7 +266,7 @@ void ddp_agents_finish(ddp_agents *a, bool done) {
     wake(a->news_fd);
 }
 
-bool ddp_agents_hear(ddp_agents *a, ddp_ending *ending) {
+bool ddp_agents_get_ending(ddp_agents *a, ddp_ending *ending) {
     uint64_t wakes;
     (void)!read(a->wake_fd, &wakes, sizeof wakes);
     pthread_mutex_lock(&a->lock);

@@ -59,7 +59,7 @@ static const variable variables[] = {
     {"ROLE_WORLD_SIZE", RANK_COUNT, "processes of its role: all", NULL},
     {"ROLE_NAME", ROLE, "name of the role (--role)", NULL},
     {"MASTER_ADDR", MASTER_ADDR, "where programs may meet by themselves (--master-addr)", NULL},
-    {"MASTER_PORT", MASTER_PORT, "a port there, on which nobody listens (--master-port)", "one that is free"},
+    {"MASTER_PORT", MASTER_PORT, "a port there, on which nobody listens (--master-port)", "a free port"},
     {"TORCHELASTIC_RUN_ID", RUN_ID, "name of the run (--rdzv-id)", "a name of its own"},
     {"TORCHELASTIC_RESTART_COUNT", RESTART, "restarts of the job so far", NULL},
     {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, "restarts that are allowed (--max-restarts)", NULL},
@@ -123,8 +123,8 @@ static bool find_value(char value[VALUE_CAPACITY], const variable *v, const ddp_
     case TOKEN: text = plan->token; break;
     case CAUSE_FD: number = (unsigned long long)files->cause; break;
     case CAUSE_INODE: number = inode_of(files->cause); break;
-    case SAID_FD: /* -1: none */ snprintf(value, VALUE_CAPACITY, "%d", plan->said_fd); return true;
-    case SAID_INODE: number = inode_of(plan->said_fd); break;
+    case SAID_FD: /* -1: none */ snprintf(value, VALUE_CAPACITY, "%d", plan->log_once_fd); return true;
+    case SAID_INODE: number = inode_of(plan->log_once_fd); break;
     }
     if (text)
         snprintf(value, VALUE_CAPACITY, "%s", text);
@@ -192,7 +192,7 @@ ls_status ddp_environment_print(const ddp_launch_options *options) {
                                  .world_size = options->nproc,
                                  .run_id = options->run_id,
                                  .master_port = options->master_port,
-                                 .said_fd = -1};
+                                 .log_once_fd = -1};
     ls_table *table;
     ls_status status = ls_table_create(&table, columns, sizeof columns / sizeof columns[0]);
     if (status != LS_OK) return status;

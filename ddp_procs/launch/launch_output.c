@@ -69,7 +69,7 @@ ls_status ddp_output_create(ddp_output **out, const ddp_spawn_plan *plan, const 
     *out = NULL;
     if (shown == 0 && !any_redirected(options)) return LS_OK;
     ddp_output *output = calloc(1, sizeof *output + (size_t)shown * sizeof output->streams[0]);
-    if (!output) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the ranks' output");
+    if (!output) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the ranks' output");
     output->options = options;
     output->logs = logs;
     output->first_rank = plan->first_rank;
@@ -99,7 +99,7 @@ static ls_status open_pipe(ddp_output *output, int rank, int which, int *writer)
     s->file = s->pipe = -1;
     s->line = malloc(LINE_CAPACITY);
     output->count++;
-    if (!s->line) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the output of rank %d", rank);
+    if (!s->line) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the output of rank %d", rank);
     s->nbytes = s->prefix_nbytes = (size_t)snprintf(s->line, LINE_CAPACITY, "[rank %d] ", output->first_rank + rank);
     s->console = which == DDP_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
     ls_status status = open_file(output, rank, which, s->path, &s->file);
@@ -164,21 +164,21 @@ static void show_line(ddp_output *output, stream *s) {
     s->nbytes = s->prefix_nbytes;
     if (error == 0) return;
     output->console_failed[s->console] = output->failed = true;
-    ls_report_error("cannot print what the ranks print on %s: %s; no more of it is shown",
+    ls_report_error("cannot print what the ranks print on %s: %s; the rest is lost",
                     s->console == STDOUT_FILENO ? "stdout" : "stderr", ls_write_error(error));
 }
 
-static void keep(ddp_output *output, stream *s, const char *text, size_t nbytes) {
+static void append_to_log(ddp_output *output, stream *s, const char *text, size_t nbytes) {
     int error = s->file >= 0 ? write_file(s->file, text, nbytes) : 0;
     if (error == 0) return;
-    ls_report_error("cannot write all of %s: %s; no more is written there", s->path, ls_write_error(error));
+    ls_report_error("cannot write all of %s: %s; the rest is lost", s->path, ls_write_error(error));
     close(s->file);
     s->file = -1;
     output->failed = true;
 }
 
 static void take(ddp_output *output, stream *s, const char *text, size_t nbytes) {
-    keep(output, s, text, nbytes);
+    append_to_log(output, s, text, nbytes);
     for (size_t i = 0; i < nbytes; i++) {
         if (text[i] != '\n') s->line[s->nbytes++] = text[i];
         if (text[i] == '\n' || s->nbytes == LINE_CAPACITY - 1) show_line(output, s);

@@ -18,7 +18,7 @@ typedef struct ddp_spawn_plan {
     char *const *argv;
     int master_port;
     const char *store, *token;   /* where the store is (LS_STORE), and the job's secret */
-    int said_fd;                 /* said.h; -1: none */
+    int log_once_fd;             /* log_once.h; -1: none */
     const sigset_t *signal_mask; /* the ranks' */
     const char *run_id;          /* TORCHELASTIC_RUN_ID */
     char job[LS_JOB_CAPACITY];   /* LS_JOB */

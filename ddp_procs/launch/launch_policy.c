@@ -4,10 +4,10 @@
  *   join  : a rank that ends with 0 and was never in the store, while others are there, ends the job: they wait for it.
  *   again : the group is started again as a whole, since the others have lost what they computed with the one that
  *           failed. Restarts are counted for the job, whichever rank fails.
- *   parts : ranks of an elastic job that have met go on without one that fails. It is started again, as long as restarts are
- *           left, if a signal ended it: one that fails by itself would fail again. The first that ends with 0 says that the
- *           job is done: it has waited for the others. With too few, whoever was not started again is to blame, first to
- *           last; with none, the group starts again as others do. */
+ *   parts : ranks of an elastic job that have met go on without one that fails. It is started again, as long as
+ *           restarts are left, if a signal ended it: one that fails by itself would fail again. The first that ends
+ *           with 0 says that the job is done: it has waited for the others. With too few ranks left, those not
+ *           started again are to blame, first to last; with none, the group starts again as others do. */
 #include "ddp_procs/launch/launch_policy.h"
 
 #include <sys/wait.h>

@@ -188,6 +188,6 @@ void ddp_report_restart(const ddp_job *j) {
 void ddp_report_rank_restart(const ddp_job *j, const ddp_rank_end *end) {
     char text[TEXT_CAPACITY];
     describe_end(j, end, true, text);
-    ls_warn("rank %d (pid %d) %s; it is started again (restart %d of %d)", ddp_number_of(j, end->rank), (int)end->pid,
-            text, j->plan.restarts, j->options->max_restarts);
+    ls_warn("rank %d (pid %d) %s; this rank starts again (restart %d of %d)", ddp_number_of(j, end->rank),
+            (int)end->pid, text, j->plan.restarts, j->options->max_restarts);
 }

@@ -116,7 +116,7 @@ static int become_rank(const ddp_spawn_plan *plan, const ddp_rank_files *files, 
     int failure = join_group(plan);
     if (failure) return failure;
     if (fcntl(files->cause, F_SETFD, 0) < 0) return errno;
-    if (plan->said_fd >= 0 && fcntl(plan->said_fd, F_SETFD, 0) < 0) return errno;
+    if (plan->log_once_fd >= 0 && fcntl(plan->log_once_fd, F_SETFD, 0) < 0) return errno;
     if (files->out >= 0 && dup2(files->out, STDOUT_FILENO) < 0) return errno;
     if (files->err >= 0 && dup2(files->err, STDERR_FILENO) < 0) return errno;
     if (sigprocmask(SIG_SETMASK, plan->signal_mask, NULL) < 0) return errno;
@@ -156,7 +156,7 @@ ls_status ddp_spawn_rank(pid_t *pid, int *cause_fd, ddp_spawn_plan *plan, int ra
     char **environment = ddp_environment_make(plan, rank, files);
     if (!environment) {
         close_pipes(&p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the environment of rank %d", rank);
     }
     pid_t child = fork_rank(plan, files, environment, p.failure[1]);
     int failure = child < 0 ? errno : read_exec_failure(&p);

@@ -42,12 +42,12 @@ static void read_cause(ddp_rank_process *rank) {
 }
 
 /* To the other hosts, if there are any. */
-static void tell_others(ddp_job *j) {
+static void report_ending(ddp_job *j) {
     ddp_ending ending;
-    if (j->agents && ddp_describe_ending(j, &ending)) ddp_agents_tell(j->agents, &ending);
+    if (j->agents && ddp_describe_ending(j, &ending)) ddp_agents_report(j->agents, &ending);
 }
 
-static void look_around(ddp_job *j) {
+static void await_better_cause(ddp_job *j) {
     if (j->phase != DDP_RUNNING) return;
     j->phase = DDP_LOOKING;
     j->next_phase_us = ls_now_us() + LOOK_US;
@@ -56,12 +56,12 @@ static void look_around(ddp_job *j) {
 /* One that has lost a peer waits for better news, from its own host or another. */
 static void follow(ddp_job *j, ddp_verdict verdict) {
     if (verdict == DDP_GO_ON) return;
-    if (!ddp_has_lost_peer(&j->culprit)) tell_others(j);
+    if (!ddp_has_lost_peer(&j->culprit)) report_ending(j);
     if (verdict == DDP_END_NOW) ddp_end_ranks(j, SIGTERM);
-    if (verdict == DDP_END_SOON) look_around(j);
+    if (verdict == DDP_END_SOON) await_better_cause(j);
 }
 
-static void note_end(ddp_job *j, int index, int wait_status, struct timespec at) {
+static void record_end(ddp_job *j, int index, int wait_status, struct timespec at) {
     ddp_rank_process *rank = &j->ranks[index];
     const ddp_rank_end end = {index, rank->pid, wait_status, at};
     read_cause(rank);
@@ -83,11 +83,11 @@ static void reap(ddp_job *j) {
     (void)clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < j->options->nproc; i++)
         if (j->ranks[i].pid > 0 && waitpid(j->ranks[i].pid, &wait_status, WNOHANG) > 0)
-            note_end(j, i, wait_status, now);
+            record_end(j, i, wait_status, now);
     pid_t pid = 0;
     while (j->plan.group > 0 && (pid = waitpid(-j->plan.group, &wait_status, WNOHANG)) > 0)
         for (int i = 0; i < j->options->nproc; i++)
-            if (j->ranks[i].pid == pid) note_end(j, i, wait_status, now);
+            if (j->ranks[i].pid == pid) record_end(j, i, wait_status, now);
     j->strays = pid == 0 && j->running == 0 && j->plan.group > 0;
 }
 
@@ -117,11 +117,11 @@ static void end_phase(ddp_job *j) {
     switch (j->phase) {
     case DDP_RUNNING:
         j->timed_out = true;
-        tell_others(j);
+        report_ending(j);
         ddp_end_ranks(j, SIGTERM);
         break;
     case DDP_LOOKING:
-        tell_others(j);
+        report_ending(j);
         ddp_end_ranks(j, SIGTERM);
         break;
     case DDP_ENDING: ddp_end_ranks(j, SIGKILL); break;
@@ -133,7 +133,7 @@ static void end_phase(ddp_job *j) {
 static void take_stop_signal(ddp_job *j, int signal) {
     ddp_end_ranks(j, j->stop_signal || j->phase == DDP_KILLED ? SIGKILL : signal);
     j->stop_signal = signal;
-    tell_others(j);
+    report_ending(j);
 }
 
 /* Ctrl-Z: the ranks stop, and so does this process, where its shell can wake it again (else the kernel does not stop
@@ -171,10 +171,10 @@ static int poll_timeout_ms(const ddp_job *j) {
 /* --- several hosts ---------------------------------------------------------------------------------------------------- */
 
 /* The attempt has failed elsewhere: ranks here may notice by themselves, for the same time as after a failure here. */
-static void hear_others(ddp_job *j) {
-    if (!ddp_agents_hear(j->agents, &j->ending)) return;
+static void fetch_ending(ddp_job *j) {
+    if (!ddp_agents_get_ending(j->agents, &j->ending)) return;
     j->has_ending = true;
-    if (j->running > 0) look_around(j);
+    if (j->running > 0) await_better_cause(j);
 }
 
 /* All ranks here have lost a peer: another host may know better, or turn out to be lost. */
@@ -186,7 +186,7 @@ static bool awaits_cause(const ddp_job *j) {
 static void finish(ddp_job *j) {
     bool done = false;
     for (int i = 0; i < j->options->nproc; i++) done = done || j->ranks[i].done.rank >= 0;
-    if (j->phase != DDP_RUNNING) tell_others(j);
+    if (j->phase != DDP_RUNNING) report_ending(j);
     ddp_agents_finish(j->agents, done);
 }
 
@@ -214,9 +214,9 @@ void ddp_watch_ranks(ddp_job *j) {
         for (int i = 0; i < count; i++)
             if (fds[2 + i].revents) read_cause(&j->ranks[i]);
         if (fds[0].revents) take_signals(j);
-        if (fds[1].revents) hear_others(j);
+        if (fds[1].revents) fetch_ending(j);
         follow(j, ddp_judge_absent(j));
         if (is_alive(j) && ls_now_us() >= j->next_phase_us) end_phase(j);
     }
-    if (j->agents) hear_others(j);
+    if (j->agents) fetch_ending(j);
 }

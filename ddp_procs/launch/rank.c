@@ -22,7 +22,7 @@ enum { VARIABLE_COUNT = sizeof variables / sizeof variables[0] }; /* the first f
 static ls_status fail_incomplete(const char *set, const char *missing) {
     return ls_fail(LS_ERR_INVALID,
                    "the environment has %s but not %s: start the ranks with ddprun, or set all of RANK, WORLD_SIZE, "
-                   "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them to run alone",
+                   "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none to run alone",
                    set, missing);
 }
 
@@ -56,7 +56,7 @@ static ls_status read_number(const ls_place *place, int least, int most, const c
 static ls_status expect_local_places(const ls_launcher *launcher) {
     if (launcher->place[LS_PLACE_LOCAL_RANK].text && launcher->place[LS_PLACE_LOCAL_SIZE].text) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "%s does not say which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
+                   "%s does not tell which of its ranks run on this machine: set LOCAL_RANK and LOCAL_WORLD_SIZE",
                    launcher->name);
 }
 
@@ -79,8 +79,8 @@ static ls_status read_places(const ls_launcher *launcher, ddp_rank *self) {
 static ls_status copy_job(const ls_launcher *launcher, ddp_rank *self) {
     if (launcher->job_length >= LS_JOB_CAPACITY)
         return ls_fail(LS_ERR_INVALID,
-                       "the job's name, '%.16s...', has %zu characters, but must have at most %d: set LS_JOB to a "
-                       "shorter one for all ranks",
+                       "the job's name, '%.16s...', has %zu characters; expected at most %d: set LS_JOB to a shorter "
+                       "name for all ranks",
                        launcher->job, launcher->job_length, LS_JOB_CAPACITY - 1);
     memcpy(self->job, launcher->job, sizeof self->job);
     return LS_OK;
@@ -144,7 +144,7 @@ static ls_status find_master(const ls_launcher *launcher, ddp_rank *self) {
     bool here = self->local_world_size == self->world_size;
     if ((!host && !here) || (!port && (!here || !self->job[0])))
         return ls_fail(LS_ERR_INVALID,
-                       "%s runs %d ranks, %d of them on this machine, and does not say where they meet: set "
+                       "%s runs %d ranks, %d of them on this machine, but does not tell where they meet: set "
                        "MASTER_ADDR (rank 0's host) and MASTER_PORT (a port that is free there)",
                        launcher->name, self->world_size, self->local_world_size);
     self->master_port = port_of_job(self->job);

@@ -53,10 +53,10 @@ static ls_status check(const ddp_store *store, const exchange *x) {
     const char *name = ddp_store_operation_name(x->operation);
     size_t key_nbytes = strlen(x->key);
     if (key_nbytes < 1 || key_nbytes > DDP_STORE_KEY_MAX)
-        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; it must have 1 to %d",
-                       store->door.place, name, key_nbytes, DDP_STORE_KEY_MAX);
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s with a key of %zu bytes; expected 1 to %d", store->door.place,
+                       name, key_nbytes, DDP_STORE_KEY_MAX);
     if (x->given.nbytes > DDP_STORE_VALUE_MAX)
-        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; it takes at most %zu",
+        return ls_fail(LS_ERR_INVALID, "store at %s: %s of key '%s' with %zu bytes; expected at most %zu",
                        store->door.place, name, x->key, x->given.nbytes, DDP_STORE_VALUE_MAX);
     return LS_OK;
 }
@@ -88,7 +88,7 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
     const char *name = ddp_store_operation_name(x->operation);
     if (status == LS_ERR_FORMAT)
         return ls_fail(LS_ERR_INVALID,
-                       "what listens at %s does not answer as a store of this program does: is the port right?",
+                       "the process that listens at %s does not answer as a store of this program: check the port",
                        store->door.place);
     if (status == LS_ERR_PEER)
         return ls_fail(
@@ -96,7 +96,7 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
             store->door.place, name, x->key);
     if (x->operation == DDP_OP_GET)
         return ls_fail(status,
-                       "key '%s' did not come within %g s from the store at %s: did the rank that sets it fail?",
+                       "key '%s' did not arrive within %g s from the store at %s: did the rank that sets it fail?",
                        x->key, store->timeout_s, store->door.place);
     return ls_fail(status, "the store at %s did not answer %s of key '%s' within %g s", store->door.place, name, x->key,
                    store->timeout_s);
@@ -105,20 +105,20 @@ static ls_status fail_exchange(const ddp_store *store, const exchange *x, ls_sta
 static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_result result) {
     if (result == DDP_RESULT_NOT_A_NUMBER)
         return ls_fail(LS_ERR_INVALID,
-                       "store at %s: cannot add to key '%s': it holds no whole number, or the sum is too large",
+                       "store at %s: cannot add to key '%s': the value is not a whole number, or the sum is too large",
                        store->door.place, x->key);
     if (result == DDP_RESULT_TOO_FEW)
         return ls_fail(LS_ERR_TIMEOUT, "too few ranks met at the store at %s within %g s", store->door.place,
                        store->timeout_s - MEETING_GRACE_S);
     if (result == DDP_RESULT_FULL)
         return ls_fail(LS_ERR_NO_MEMORY,
-                       "the store at %s is full, key '%s' has no room: it takes %d keys, and %zu bytes",
+                       "the store at %s is full, key '%s' has no room: expected at most %d keys, and %zu bytes",
                        store->door.place, x->key, DDP_STORE_KEYS_MAX, DDP_STORE_TOTAL_MAX);
     if (result == DDP_RESULT_NO_MEMORY)
         return ls_fail(LS_ERR_NO_MEMORY, "the store at %s has no memory for key '%s'", store->door.place, x->key);
     if (x->nbytes <= x->capacity) return LS_OK;
     disconnect(store); /* the value that does not fit is still on its way */
-    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the %zu that there is room for",
+    return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the expected %zu",
                    store->door.place, x->key, x->nbytes, x->capacity);
 }
 
@@ -160,7 +160,7 @@ ls_status ddp_store_join(ddp_store **out, const char *host, int port, const ddp_
         return ls_fail(LS_ERR_INVALID, "cannot connect to a store at %s:%d with a timeout of %g s", host, port,
                        timeout_s);
     ddp_store *store = calloc(1, sizeof *store);
-    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store's client");
+    if (!store) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the store's client");
     store->fd = -1;
     store->timeout_s = timeout_s;
     store->door = (ddp_store_door){.port = port, .hello.pass = *pass};
@@ -199,7 +199,7 @@ static ls_status serve(ddp_store_server **server, const char *host, int port, co
 
 ls_status ddp_store_open(ddp_store **out, const ddp_rank *self, double timeout_s) {
     *out = NULL;
-    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that is alone has no store to open");
+    if (!self->launched) return ls_fail(LS_ERR_INVALID, "a process that runs alone has no store to open");
     const char *host = host_of(self);
     ddp_store_pass pass;
     ddp_store_server *server = NULL;
@@ -264,7 +264,8 @@ static ls_status read_meeting(const ddp_store *store, const unsigned char *reply
     enum { EACH = 8 + DDP_SAID_NBYTES };
     *m = (ddp_meeting){0};
     if (nbytes < 8 || (nbytes - 8) % EACH != 0 || (nbytes - 8) / EACH > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "the store at %s answers MEET with %zu bytes", store->door.place, nbytes);
+        return ls_fail(LS_ERR_INVALID, "the store at %s answers MEET with the unexpected size of %zu bytes",
+                       store->door.place, nbytes);
     m->number = ddp_i64_read(reply);
     for (const unsigned char *at = reply + 8; at < reply + nbytes; at += EACH, m->count++) {
         m->rank[m->count] = (int)ddp_i64_read(at);
@@ -310,7 +311,7 @@ static ls_status await_key(ddp_store *store, const char *key) {
         ls_status status = ddp_store_check(store, key, &exists);
         if (status == LS_OK && !exists) status = ddp_store_is_due(store, &due);
         if (status != LS_OK || exists) return status;
-        if (due) return ls_fail(LS_ERR_PEER, "key '%s' will not come: the ranks meet anew", key);
+        if (due) return ls_fail(LS_ERR_PEER, "key '%s' cannot arrive: the ranks meet anew", key);
         poll(NULL, 0, (int)pause_ms);
     }
     return LS_OK; /* it is late: the operation says so */

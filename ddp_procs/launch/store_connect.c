@@ -110,7 +110,7 @@ static ls_status resolve(struct addrinfo **addresses, const char *host, int port
                    failure == EAI_SYSTEM ? strerror(errno) : gai_strerror(failure));
 }
 
-static const char *advise(int failure) {
+static const char *connect_advice(int failure) {
     if (failure == ETIMEDOUT) return "is the address right, and does no firewall drop what goes to that port?";
     if (failure == EHOSTUNREACH || failure == ENETUNREACH) return "is the address right, and the network up?";
     return "is rank 0, or the launcher, running?";
@@ -129,7 +129,7 @@ static ls_status connect_to(int *fd, const struct addrinfo *addresses, const cha
         return ls_fail(LS_ERR_PEER, "the store at %s is gone (%s): the process that served it has ended", place,
                        strerror(failure));
     return ls_fail(LS_ERR_TIMEOUT, "no store answers at %s after %.3g s (%s): %s", place,
-                   (ls_now_us() - begin_us) * 1e-6, strerror(failure), advise(failure));
+                   (ls_now_us() - begin_us) * 1e-6, strerror(failure), connect_advice(failure));
 }
 
 /* A stranger may have taken the name of a socket whose server has ended. */

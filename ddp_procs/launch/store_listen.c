@@ -116,7 +116,7 @@ ls_status ddp_reserve_port(int *fd, int port, int *reserved) {
     if (!bind_tcp(fd, htonl(INADDR_LOOPBACK), port))
         return ls_fail(
             LS_ERR_SYSTEM,
-            "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): %s; --master-port 0 takes a free one", port,
+            "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): %s; --master-port 0 takes a free port", port,
             strerror(errno));
     *reserved = port_of(*fd);
     return LS_OK;

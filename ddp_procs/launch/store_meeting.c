@@ -1,4 +1,4 @@
-/* store_meeting: who is there.
+/* store_meeting: which ranks take part.
  *   idea  : whoever has been at a meeting is a member for as long as its connection lasts; the kernel ends that with its
  *           process. A meeting is held when all members have asked for it, whom others may join, and enough are there.
  *           All get the same list of who came and what each said. So they agree on who goes on, though others may die

@@ -187,7 +187,7 @@ ls_status ddp_store_serve_job(ddp_store_server **out, const char *host, int port
     ls_status status = ddp_store_pass_check(pass, host, port);
     if (status != LS_OK) return status;
     ddp_store_server *server = calloc(1, sizeof *server);
-    if (!server) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the store");
+    if (!server) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the store");
     server->wake_fd = -1;
     server->service.patience_us = PATIENCE_DEFAULT_US;
     server->stop_at_us = INFINITY;

@@ -100,7 +100,7 @@ static bool receive(ddp_session *c, unsigned char *bytes, size_t nbytes, bool *c
 }
 
 /* Why a client whose hello this is may not come in, or DDP_RESULT_OK. */
-static ddp_store_result judge(ddp_service *service, const ddp_hello *hello) {
+static ddp_store_result check_hello(ddp_service *service, const ddp_hello *hello) {
     if (service->admitted_count >= DDP_CLIENTS_MAX) return DDP_RESULT_FULL;
     return ddp_admit(&service->admission, hello);
 }
@@ -121,7 +121,7 @@ static bool read_hello(ddp_service *service, ddp_session *c) {
     if (!receive(c, c->header, DDP_HELLO_NBYTES, &complete)) return false;
     if (!complete) return true;
     if (!ddp_hello_read(&hello, c->header)) return false;
-    ddp_store_result why = judge(service, &hello);
+    ddp_store_result why = check_hello(service, &hello);
     if (why != DDP_RESULT_OK) return refuse(service, c, why);
     c->admitted = true;
     c->rank = hello.pass.rank;

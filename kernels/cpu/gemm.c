@@ -43,7 +43,8 @@ static ls_status multiply(size_t m, size_t n, size_t k, struct operand a, struct
     if (status == dnnl_success) return LS_OK;
     if (status == dnnl_out_of_memory)
         return ls_fail(LS_ERR_NO_MEMORY,
-                       "no memory for a matrix product of %zu x %zu x %zu: use a smaller model or batch", m, n, k);
+                       "cannot allocate memory for a matrix product of %zu x %zu x %zu: use a smaller model or batch",
+                       m, n, k);
     return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix product of %zu x %zu x %zu (status %d)", m, n, k,
                    (int)status);
 }
@@ -136,14 +137,15 @@ static ls_status multiply_halves(const struct ls_gemm_arguments *g) {
 
 static ls_status check_types(const struct ls_gemm_arguments *g) {
     if (g->dtype != LS_FP32 && g->dtype != LS_FP16 && g->dtype != LS_BF16) {
-        return ls_fail(LS_ERR_INVALID, "there are no matrix products of %s", ls_dtype_name(g->dtype));
+        return ls_fail(LS_ERR_INVALID, "matrix products of %s do not exist; expected fp32, fp16 or bf16",
+                       ls_dtype_name(g->dtype));
     }
     if (g->c_dtype != LS_FP32 && g->c_dtype != g->dtype) {
-        return ls_fail(LS_ERR_INVALID, "a matrix product of %s has no result in %s", ls_dtype_name(g->dtype),
+        return ls_fail(LS_ERR_INVALID, "a matrix product of %s cannot have a result in %s", ls_dtype_name(g->dtype),
                        ls_dtype_name(g->c_dtype));
     }
     if (g->beta != 0 && g->c_dtype != LS_FP32) {
-        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+        return ls_fail(LS_ERR_INVALID, "gemm adds only to fp32, not to %s", ls_dtype_name(g->c_dtype));
     }
     return LS_OK;
 }

@@ -73,7 +73,7 @@ ls_status ls_cpu_kernels_check(void) {
                                    builds[i].kernels->name);
     }
     if (!wanted) return ls_cpu_gemm_prepare();
-    return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; on this processor it takes one of %s", wanted, known);
+    return ls_fail(LS_ERR_USAGE, "LS_CPU_ISA is \"%s\"; this processor takes one of %s", wanted, known);
 }
 
 const struct ls_kernels *ls_cpu_kernels(void) {

@@ -245,8 +245,8 @@ ls_status expect_room(const char *op, const ls_batchnorm_shape &s, const Slices 
     static_assert(sizeof(Spread) == 16 && sizeof(Sums) == 16, "as counted here");
     size_t most = LS_CUDA_SCRATCH_NBYTES / 16;
     if ((size_t)s.channels * slices.count <= most) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED, "%s of %d channels: a GPU's scratch memory has room for %zu", op, s.channels,
-                   most);
+    return ls_fail(LS_ERR_UNSUPPORTED, "%s of %d channels does not fit a GPU's scratch memory, which has room for %zu",
+                   op, s.channels, most);
 }
 
 unsigned warps_in_blocks(const ls_batchnorm_shape &s) {

@@ -102,7 +102,7 @@ template <class Body> ls_status with_element(ls_dtype dtype, const char *op, Bod
     case LS_FP32: return body(float());
     case LS_FP16: return body(__half());
     case LS_BF16: return body(__nv_bfloat16());
-    default: return ls_fail(LS_ERR_INVALID, "%s: there are no kernels for %s", op, ls_dtype_name(dtype));
+    default: return ls_fail(LS_ERR_INVALID, "%s has no kernels for %s", op, ls_dtype_name(dtype));
     }
 }
 

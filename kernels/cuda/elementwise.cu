@@ -133,7 +133,8 @@ bool sources_aligned(const ReduceAdd &body) {
 template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
     ls_dtype other = a->to == LS_FP32 ? a->from : a->to;
     if ((a->from != LS_FP32 && a->to != LS_FP32) || !is_element(other))
-        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+        return ls_fail(LS_ERR_INVALID,
+                       "cannot cast from %s to %s; expected fp32 on one side, and fp32, fp16 or bf16 on the other",
                        ls_dtype_name(a->from), ls_dtype_name(a->to));
     return with_element(other, "cast", [&](auto zero) {
         using T = decltype(zero);
@@ -148,7 +149,7 @@ template <class Run> ls_status with_cast(const ls_cast_arguments *a, Run run) {
 
 template <class Run> ls_status with_cast_divide(const ls_cast_divide_arguments *a, Run run) {
     if (a->to == LS_FP32 || !is_element(a->to))
-        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
+        return ls_fail(LS_ERR_INVALID, "cast_divide cannot write %s; expected fp16 or bf16", ls_dtype_name(a->to));
     return with_element(a->to, "cast_divide", [&](auto zero) {
         using T = decltype(zero);
         CastDivide<T> body = {static_cast<T *>(a->y), a->x, a->divisor};

@@ -16,8 +16,7 @@ using namespace ls_cuda;
 namespace {
 
 ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
-    if (!is_element(dtype))
-        return ls_fail(LS_ERR_INVALID, "%s: there are no matrix products of %s", op, ls_dtype_name(dtype));
+    if (!is_element(dtype)) return ls_fail(LS_ERR_INVALID, "%s has no matrix products of %s", op, ls_dtype_name(dtype));
     if (c_dtype == dtype || c_dtype == LS_FP32) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(dtype),
                    ls_dtype_name(c_dtype));
@@ -25,7 +24,7 @@ ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
 
 ls_status check_gemm(const ls_gemm_arguments *g) {
     if (g->beta != 0 && g->c_dtype != LS_FP32)
-        return ls_fail(LS_ERR_INVALID, "gemm adds to fp32 only, not to %s", ls_dtype_name(g->c_dtype));
+        return ls_fail(LS_ERR_INVALID, "gemm adds only to fp32, not to %s", ls_dtype_name(g->c_dtype));
     return check_types("gemm", g->dtype, g->c_dtype);
 }
 
@@ -63,8 +62,8 @@ ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_
     const size_t row = p->row_a > p->row_b ? p->row_a : p->row_b;
     if (p->m <= most && p->n <= most && p->k <= most && p->batch <= most && row <= most && p->row_c <= most)
         return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s: a product of %zu x %zu x %zu (%zu of them) is too large for cuBLAS", op, p->m,
-                   p->n, p->k, p->batch);
+    return ls_fail(LS_ERR_INVALID, "%s: products of %zu x %zu x %zu (%zu of them) exceed what cuBLAS can take", op,
+                   p->m, p->n, p->k, p->batch);
 }
 
 int row_of(size_t row, int dense) { return row > 0 ? (int)row : dense; }
@@ -75,7 +74,8 @@ ls_status scale_result(const ls_cuda_lane *lane, const char *op, const ls_cuda_p
     if (p->beta == 1) return LS_OK;
     if (p->beta == 0) return ls_cuda_check(cudaMemsetAsync(p->c, 0, nbytes, lane->stream), lane->gpu, op);
     if (p->c_dtype != LS_FP32)
-        return ls_fail(LS_ERR_UNSUPPORTED, "%s: nothing but 0 and 1 scales %s", op, ls_dtype_name(p->c_dtype));
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s: scale factors other than 0 and 1 need fp32, not %s", op,
+                       ls_dtype_name(p->c_dtype));
     ls_scale_arguments scale = {static_cast<float *>(p->c), p->beta, count};
     return ls_cuda_scale(&scale, lane);
 }

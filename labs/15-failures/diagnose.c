@@ -34,11 +34,11 @@ static int has_written(const char *output, int rank) {
 
 const char *diagnose(const char *output, int *rank) {
     if ((*rank = rank_before(output, " died")) >= 0) return "killed";
-    *rank = rank_before(output, " did not come within");
+    *rank = rank_before(output, " did not arrive within");
     if (*rank >= 0) return has_written(output, *rank) ? "slow" : "stopped";
     if ((*rank = writer_of(output, "is out of memory")) >= 0) return "memory";
     if ((*rank = writer_of(output, "the port is in use")) >= 0) return "port";
-    if (strstr(output, "it must be the same on all ranks") && (*rank = rank_before(output, " has ")) >= 0)
+    if (strstr(output, "expected the same on all ranks") && (*rank = rank_before(output, " has ")) >= 0)
         return "mismatch";
     *rank = -1;
     return "unknown";

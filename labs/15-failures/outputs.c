@@ -74,7 +74,7 @@ static void put_died(struct scene *s) {
 static void put_died_and_late(struct scene *s) {
     char late[192];
     int told = draw(s, 2), by = s->others > 0 ? s->order[draw(s, s->others)] : s->first;
-    snprintf(late, sizeof late, "ddp_train[rank %d]: error: %s: rank %d did not come within %d s\n", by, s->operation,
+    snprintf(late, sizeof late, "ddp_train[rank %d]: error: %s: rank %d did not arrive within %d s\n", by, s->operation,
              s->first, s->timeout_s);
     if (told == 0) put(s, "%s", late);
     draw_operation(s);
@@ -85,7 +85,7 @@ static void put_died_and_late(struct scene *s) {
 
 static void put_late(struct scene *s, bool awakes) {
     char reason[64], before[sizeof s->operation];
-    snprintf(reason, sizeof reason, "rank %d did not come within %d s", s->victim, s->timeout_s);
+    snprintf(reason, sizeof reason, "rank %d did not arrive within %d s", s->victim, s->timeout_s);
     put_survivors(s, reason);
     memcpy(before, s->operation, sizeof before);
     if (awakes) {
@@ -110,7 +110,7 @@ static void put_no_room(struct scene *s) {
         "model; or raise --device-memory",
         s->victim, 10000 + draw(s, 1000000), in_use, room);
     if (s->victim > 0) snprintf(who, sizeof who, "rank %d of %d", s->victim, s->ranks); /* rank 0 speaks for itself */
-    snprintf(told, sizeof told, "%s failed before the first step; it has said why", who);
+    snprintf(told, sizeof told, "%s failed before the first step; see its error", who);
     put(s, "ddp_train[rank %d]: error: %s\n", s->victim, reason);
     for (int i = -1; i < s->others; i++)
         put(s, "ddp_train[rank %d]: error: %s\n", i < 0 ? s->first : s->order[i], told);
@@ -124,7 +124,7 @@ static void put_other_settings(struct scene *s) {
     char reason[160];
     if (s->victim == 0) s->victim = s->first, s->first = 0; /* rank 0 is what the others are compared with */
     int has = 1 + draw(s, 1000);
-    snprintf(reason, sizeof reason, "%s: rank %d has %d, rank 0 has %d; it must be the same on all ranks",
+    snprintf(reason, sizeof reason, "%s: rank %d has %d, but rank 0 has %d; expected the same on all ranks",
              options[draw(s, 5)], s->victim, has, has + 1 + draw(s, 1000));
     put(s, "ddp_train[rank %d]: error: %s\n", s->first, reason);
     for (int i = 0; i < s->others; i++) put(s, "ddp_train[rank %d]: error: %s\n", s->order[i], reason);

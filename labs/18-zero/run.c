@@ -74,7 +74,7 @@ ls_status __wrap_ls_parallel_update(ls_parallel *p, const bool *skip) {
     float *parameters;
     size_t count;
     ls_model_parameters(p->model, &parameters, &count);
-    if (count > MOST_FLOATS) return ls_fail(LS_ERR_NO_MEMORY, "too many parameters");
+    if (count > MOST_FLOATS) return ls_fail(LS_ERR_NO_MEMORY, "the network has too many parameters");
     p->accumulates = false;
     ls_copy(ls_device_stream(p->devices[0], LS_STREAM_COMPUTE), parameters, mine->update[mine->now],
             count * sizeof(float));

@@ -196,7 +196,7 @@ static ls_status run_loss(crew_rank *c) {
     ls_status status = ls_device_bind_thread(c->device);
     if (status == LS_OK) status = cut_text(&network, job->classes, c->rank, job->ranks);
     float *sums = malloc(3 * job->rows * sizeof *sums);
-    if (status == LS_OK && !sums) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for sums");
+    if (status == LS_OK && !sums) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for sums");
     if (status == LS_OK) {
         network->tensor = c->comm;
         ls_comm_traffic_read(c->comm, &before);
@@ -262,7 +262,7 @@ static ls_status open_member(struct member *m, ls_comm *group) {
     if (status == LS_OK) status = ls_model_init(m->model, 5);
     if (status == LS_OK) status = ls_optimizer_create(&m->optimizer, m->model, &options);
     m->dy = calloc(ls_model_outputs(m->model) * t->batch, sizeof *m->dy);
-    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "no memory for a gradient") : status;
+    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a gradient") : status;
 }
 
 static double pass(struct member *m, int step, int micro) {
@@ -305,7 +305,7 @@ static ls_status read_trained(struct member *m) {
     size_t count = 0, at = 0;
     for (size_t i = 0; i < all->count; i++) count += ls_parameters_whole(all, i)->count;
     float *values = calloc(count, sizeof *values);
-    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for weights");
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for weights");
     for (size_t i = 0; status == LS_OK && i < all->count; i++) {
         status = ls_parameters_read(all, i, values + at);
         at += ls_parameters_whole(all, i)->count;

@@ -4,7 +4,7 @@ case ${LS_LANG:-} in
 '' | en*) language=en ;;
 zh*) language=zh ;;
 *)
-    echo "LS_LANG is '$LS_LANG': this is English; LS_LANG=zh is Chinese" >&2
+    echo "LS_LANG is '$LS_LANG', which is unknown: the output is English; LS_LANG=zh is Chinese" >&2
     language=en
     export LS_LANG=en # so that it is said once
     ;;

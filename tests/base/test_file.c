@@ -223,7 +223,7 @@ TEST_IN(scratch, a_file_is_read_whole_or_not_at_all) {
     assert_int_equal(nbytes, 5);
     assert_memory_equal(text, "ab\0cd", 6); /* a zero byte behind it */
     free(text);
-    expect_not_read(scratch_path("file"), 4, LS_ERR_INVALID, "larger than 4 bytes");
+    expect_not_read(scratch_path("file"), 4, LS_ERR_INVALID, "larger than the limit of 4 bytes");
     scratch_write("empty", "", 0);
     assert_int_equal(ls_file_read(scratch_path("empty"), 0, &text, &nbytes), LS_OK);
     assert_true(nbytes == 0 && text[0] == '\0');
@@ -231,7 +231,7 @@ TEST_IN(scratch, a_file_is_read_whole_or_not_at_all) {
     assert_int_equal(ls_file_read("/proc/self/status", 1 << 20, &text, &nbytes), LS_OK); /* says that it has 0 bytes */
     assert_true(nbytes > 0 && strlen(text) == nbytes);
     free(text);
-    expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than 10 bytes");
+    expect_not_read("/proc/self/status", 10, LS_ERR_INVALID, "larger than the limit of 10 bytes");
 }
 
 TEST_IN(scratch, what_is_no_file_is_not_waited_for) {

@@ -148,9 +148,10 @@ TEST_IN(scratch, what_does_not_fit_is_refused_by_name) {
         void *(*change)(struct content *c);
         const char *said;
     } rows[] = {
-        {untie, "/weights: lm_head.weight differs from transformer.wte.weight: in the model they are one tensor"},
+        {untie,
+         "/weights: lm_head.weight differs from transformer.wte.weight, but in the model both are the same tensor"},
         {half_head, "lm_head.weight differs from"},
-        {other_vocabulary, "transformer.wte.weight has shape [26, 32], the model needs [27, 32]"},
+        {other_vocabulary, "transformer.wte.weight has shape [26, 32]; the model needs [27, 32]"},
         {no_bias, "has no tensor transformer.h.1.mlp.c_fc.bias, which the model needs"},
         {only_head, "has no tensor transformer.wte.weight, which the model needs"},
         {mask_of_another_layer, "has a tensor transformer.h.2.attn.bias, which the model does not have"},

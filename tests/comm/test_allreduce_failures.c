@@ -54,7 +54,7 @@ static void victim_body(struct rank *rank) {
     CHECK(rank->rank != plan.victim);
     CHECK(status == (plan.signal == SIGKILL ? LS_ERR_PEER : LS_ERR_TIMEOUT));
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    snprintf(text, sizeof text, "rank %d %s", plan.victim, plan.signal == SIGKILL ? "died" : "did not come within");
+    snprintf(text, sizeof text, "rank %d %s", plan.victim, plan.signal == SIGKILL ? "died" : "did not arrive within");
     CHECK(strstr(rank->message, text) != NULL);
     CHECK(strstr(rank->message, "all_reduce (sum) of 100000 fp32 elements (operation 2, 400000 bytes)") != NULL);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == status);

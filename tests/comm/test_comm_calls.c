@@ -148,8 +148,8 @@ static void thread_options_body(struct rank *rank) {
     bad[1].world_size = LS_COMM_MAX_RANKS + 1;
     bad[2].timeout_s = 0;
     bad[3].allreduce = "magic";
-    const char *const texts[] = {"a group has 1 to 64 ranks, not 0", "a group has 1 to 64 ranks, not 65",
-                                 "a group's timeout must be more than 0", "there is no all-reduce algorithm \"magic\""};
+    const char *const texts[] = {"a group takes 1 to 64 ranks, not 0", "a group takes 1 to 64 ranks, not 65",
+                                 "a group's timeout must be more than 0", "unknown all-reduce algorithm \"magic\""};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ls_comm *out[3] = {(ls_comm *)rank, (ls_comm *)rank, (ls_comm *)rank};
         ls_log_capture(rank->message, sizeof rank->message);

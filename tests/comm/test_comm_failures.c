@@ -74,7 +74,7 @@ static void stopped_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     rank->comm->timeout_s = TIMEOUT_S;
     if (rank->rank == 2) rank_signal_soon(SIGSTOP, 100000);
-    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
+    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s");
     rank_close(rank);
 }
 
@@ -133,7 +133,7 @@ static void absent_body(struct rank *rank) {
     ls_status status = rank_open(rank, "inline", NULL, TIMEOUT_S);
     CHECK(status == LS_ERR_TIMEOUT && rank->comm == NULL);
     CHECK(ls_now_us() - begin_us < (TIMEOUT_S + GRACE_S) * 1e6);
-    CHECK(rank_says(rank, absent == 0 ? "rank 0 did not come to form the group: the store has no key group/shm/rank0"
+    CHECK(rank_says(rank, absent == 0 ? "rank 0 did not arrive to form the group: the store has no key group/shm/rank0"
                                       : "rank 2"));
     rank_close(rank);
 }
@@ -204,7 +204,7 @@ static void different_body(struct rank *rank) {
     bool late = status == LS_ERR_PEER && rank->rank != 0 &&
                 (rank_says(rank, "rank 0, which has given up") || rank_says(rank, "rank 0 gave up"));
     CHECK(late || (status == LS_ERR_INVALID && rank_says(rank, "cannot form the group")));
-    CHECK(late || !algorithms || rank_says(rank, "rank 2 uses the all-reduce algorithm naive, rank 0 uses direct"));
+    CHECK(late || !algorithms || rank_says(rank, "rank 2 uses the all-reduce algorithm naive, but rank 0 uses direct"));
 }
 
 static void options_body(struct rank *rank) {

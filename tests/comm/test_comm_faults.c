@@ -149,7 +149,7 @@ static void late_body(struct rank *rank) {
         double begin_us = ls_now_us();
         CHECK(wait_for_rank_0(rank, rank->argument, x) == LS_ERR_TIMEOUT);
         CHECK(ls_now_us() - begin_us < (SHORT_S + GRACE_S) * 1e6);
-        CHECK(rank_says(rank, "rank 0 did not come within 0.5 s"));
+        CHECK(rank_says(rank, "rank 0 did not arrive within 0.5 s"));
     }
     (void)ls_device_synchronize(rank->device);
     CHECK(ls_comm_barrier(rank->comm, rank->stream) == LS_ERR_TIMEOUT);

@@ -46,7 +46,7 @@ static const struct mismatch mismatches[] = {
     {SENT, LS_ERR_INVALID, LONG_S, "send of 11 fp32 elements to rank 0", "recv of 10 fp32 elements from rank 1"},
     {SENT_LABEL, LS_ERR_INVALID, LONG_S, "send of 10 fp32 elements to rank 0 (operation 1, 40 bytes), for rows 5",
      "recv of 10 fp32 elements from rank 1 (operation 1, 40 bytes), for bucket 5"},
-    {LATE, LS_ERR_TIMEOUT, SHORT_S, "rank 1 did not come within 1 s", ""},
+    {LATE, LS_ERR_TIMEOUT, SHORT_S, "rank 1 did not arrive within 1 s", ""},
     {LEAVES, LS_ERR_PEER, LONG_S, "rank 1 left the group without taking part", ""},
     {DIES, LS_ERR_PEER, LONG_S, "rank 1 died", ""},
 };

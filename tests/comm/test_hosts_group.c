@@ -138,7 +138,7 @@ static void stopped_body(struct rank *rank) {
     hosts_open_rank(rank, TIMEOUT_S);
     if (rank->rank == victim) rank_signal_soon(SIGSTOP, 200000);
     CHECK(reduce_until_failure(rank) == LS_ERR_TIMEOUT);
-    snprintf(expected, sizeof expected, "rank %d did not come within %g s", victim, TIMEOUT_S);
+    snprintf(expected, sizeof expected, "rank %d did not arrive within %g s", victim, TIMEOUT_S);
     CHECK(rank_says(rank, expected));
     rank_close(rank);
 }

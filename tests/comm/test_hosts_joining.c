@@ -34,10 +34,9 @@ static void unreachable_body(struct rank *rank) {
     if (rank->rank == 2)
         CHECK(rank_says(rank, "rank 2 cannot reach the host with ranks 0, 1 at ") && rank_says(rank, published) &&
               rank_says(rank, "set LS_SOCKET_IFNAME to the interface"));
-    if (rank->rank == 2 && strncmp(published, "127.", 4) == 0)
-        CHECK(rank_says(rank, "that address is of this host itself"));
+    if (rank->rank == 2 && strncmp(published, "127.", 4) == 0) CHECK(rank_says(rank, "the address is this host's own"));
     if (rank->rank != 2)
-        CHECK(rank_says(rank, "no connection from the host of rank 2 to 127.0.0.1, port ") ||
+        CHECK(rank_says(rank, "no connection came from the host of rank 2 to 127.0.0.1, port ") ||
               rank_says(rank, "rank 0 did not"));
     rank_close(rank);
 }
@@ -56,7 +55,7 @@ static void wrong_address_body(struct rank *rank) {
         CHECK(rank_says(rank,
                         "rank 2 cannot listen on 192.0.2.1 for the other hosts: Cannot assign requested address; set "
                         "LS_SOCKET_IFNAME"));
-    if (rank->rank != 2) CHECK(rank_says(rank, "no connection from the host of rank 2"));
+    if (rank->rank != 2) CHECK(rank_says(rank, "no connection came from the host of rank 2"));
 }
 
 TEST(an_address_of_another_machine_is_refused) { hosts_run(&two_and_one, wrong_address_body, NULL, UINT64_MAX, 0); }

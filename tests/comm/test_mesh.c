@@ -94,7 +94,7 @@ static void away_body(struct rank *rank) {
         while (!ls_comm_is_broken(mesh.job)) usleep(10000);
     ls_comm *group = rank->rank == 5 ? mesh.job : mesh.axis[axes[rank->rank]];
     CHECK(sum(rank, group, &members) == LS_ERR_TIMEOUT);
-    CHECK(strstr(rank->message, "rank 5 did not come within 2 s"));
+    CHECK(strstr(rank->message, "rank 5 did not arrive within 2 s"));
     close_mesh(rank, &mesh);
 }
 

@@ -182,7 +182,7 @@ TEST_IN(scratch, a_mesh_has_a_place_for_each_rank_and_no_other) {
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         assert_int_equal(ls_mesh_create_shm(&mesh, sizes[i], &job), LS_ERR_INVALID);
         assert_null(mesh.job);
-        scratch_expect_error("rank 0 of 8 has no place in a mesh of", "(tensor x data x pipeline)");
+        scratch_expect_error("rank 0 of 8 does not fit a mesh of", "(tensor x data x pipeline)");
     }
 }
 

@@ -247,7 +247,7 @@ TEST(test_killed_rank_and_who_is_left) {
 static void stopped_body(struct rank *rank) {
     open_rank(rank, TIMEOUT_S);
     if (rank->rank == 2) rank_signal_soon(SIGSTOP, 200000);
-    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s");
+    reduce_until_failure(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s");
     rank_close(rank);
 }
 
@@ -293,7 +293,7 @@ static void late_body(struct rank *rank) {
     options = over_hosts(rank, &options);
     if (rank->rank < 2) CHECK(ls_comm_create_hosts(&first, &options, carrier_of(rank)) == LS_OK);
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_ERR_UNSUPPORTED);
-    CHECK(rank_says(rank, "rank 2 came later than the others"));
+    CHECK(rank_says(rank, "rank 2 started later than the others"));
     ls_comm_destroy(first);
     ls_device_close(rank->device);
 }

@@ -101,7 +101,7 @@ static void await_failure(const struct rank *rank) {
 /* The one who is blamed is rank 2, by rank 0 as well, although rank 0 waits for rank 1 only. */
 static void stays_away_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
-    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
     if (rank->rank == 2) await_failure(rank);
     rank_close(rank);
 }
@@ -124,8 +124,8 @@ int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
 static void is_descheduled_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     if (rank->rank == 0) descheduled = rank;
-    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
-    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not come"));
+    if (rank->rank < 2) check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
+    if (rank->rank == 0) CHECK(rank_says(rank, "rank 1 has given up: ") && !rank_says(rank, "rank 1 did not arrive"));
     if (rank->rank == 0) ls_comm_step_done(rank->comm, 1);
     /* the others stay until then: that somebody left would be another reason */
     while (!ls_flag_reached(&rank->comm->segment->slot[0].progress, rank->comm->progress_base + 1)) sleep_ms(5);
@@ -141,7 +141,7 @@ static void is_stopped_body(struct rank *rank) {
         atomic_store(&slot->awaits, 1 + 1);
         await_failure(rank);
     } else {
-        check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not come within 0.5 s");
+        check_chain(rank, LS_ERR_TIMEOUT, "rank 2 did not arrive within 0.5 s");
     }
     rank_close(rank);
 }
@@ -150,7 +150,7 @@ static void is_stopped_body(struct rank *rank) {
 static void circle_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, TIMEOUT_S) == LS_OK);
     CHECK(ls_comm_await_step(rank->comm, (rank->rank + 1) % rank->world_size, 1, &operation) == LS_ERR_TIMEOUT);
-    CHECK(rank_says(rank, "did not come within 0.5 s"));
+    CHECK(rank_says(rank, "did not arrive within 0.5 s"));
     rank_close(rank);
 }
 

@@ -122,8 +122,8 @@ static void fault_body(struct rank *rank) {
 
 TEST(initialisation_that_fails_ends_on_all_ranks) {
     static const struct fault faults[] = {
-        {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not come up within 2 s, though all 3 ranks began",
-         "NCCL did not come up within 2 s, though all 3 ranks began"},
+        {"ncclCommInitRankConfig:1:7", LS_ERR_TIMEOUT, "NCCL did not initialize within 2 s, though all 3 ranks began",
+         "NCCL did not initialize within 2 s, though all 3 ranks began"},
         {"ncclCommInitRankConfig:1:2", LS_ERR_SYSTEM, "NCCL on rank 1: unhandled system error: injected into",
          "rank 1 has given up: attach_device (nccl): NCCL on rank 1"},
         {"ncclCommGetAsyncError:2:2", LS_ERR_SYSTEM, "NCCL on rank 1: unhandled system error",
@@ -160,7 +160,7 @@ TEST(ranks_that_fail_before_it_are_named) {
 static void two_paths_body(struct rank *rank) {
     CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(rank_attach(rank, rank->rank == 1 ? LS_COMM_NCCL : LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), rank 0 runs attach_device (staged)"));
+    CHECK(gpu_rank_says(rank, "rank 1 runs attach_device (nccl), but rank 0 runs attach_device (staged)"));
     rank_close(rank);
 }
 
@@ -183,7 +183,7 @@ static void not_attached_body(struct rank *rank) {
     CHECK(gpu_rank_open(rank, rank->rank, NULL, LONG_TIMEOUT_S) == LS_OK);
     void *memory = gpu_rank_upload(rank, NULL, 4096);
     CHECK(ls_comm_all_reduce(rank->comm, rank->stream, memory, 10, LS_FP32, LS_REDUCE_SUM) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "passes memory of a GPU, and the group has no way for it"));
+    CHECK(gpu_rank_says(rank, "passes GPU memory, but the group has no attached device"));
     ls_device_free(rank->device, memory);
     rank_close(rank);
 }
@@ -195,7 +195,7 @@ static void other_stream_body(struct rank *rank) {
     gpu_rank_attach(rank, path, NULL, LONG_TIMEOUT_S);
     CHECK(ls_device_open(&other, &options) == LS_OK);
     CHECK(ls_comm_barrier(rank->comm, ls_device_stream(other, LS_STREAM_COMM)) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "the stream is one of GPU 3, the group has attached GPU"));
+    CHECK(gpu_rank_says(rank, "the stream is on GPU 3, but the group has attached GPU"));
     void *memory;
     CHECK(ls_comm_alloc_shared(rank->comm, other, 64, &memory) == LS_ERR_INVALID);
     ls_device_close(other);

@@ -232,7 +232,8 @@ static void sleepy_body(struct rank *rank) {
     }
     CHECK(ls_stream_synchronize(rank->stream) == LS_ERR_TIMEOUT);
     ls_comm_step_done(rank->comm, 1);
-    CHECK(gpu_rank_says(rank, REDUCE_TEXT "2, 4000 bytes): all ranks have enqueued it, but it did not end within 1 s"));
+    CHECK(gpu_rank_says(rank, REDUCE_TEXT
+                        "2, 4000 bytes): all ranks have enqueued the operation, but no result arrived within 1 s"));
     expect_broken(rank, memory, LS_ERR_TIMEOUT);
 }
 
@@ -322,7 +323,7 @@ TEST(a_rank_that_dies_within_an_operation) {
 }
 
 TEST(a_rank_that_stops) {
-    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not come within 1 s", KILLED, 0, kill_rank_2});
+    play(&(struct scene){&nccl, stops, LS_ERR_TIMEOUT, "rank 2 did not arrive within 1 s", KILLED, 0, kill_rank_2});
 }
 
 TEST(a_rank_that_leaves) {

@@ -145,7 +145,7 @@ APART("", a_label_out_of_range_is_named) {
     for (int round = 0; round < 2; round++) { /* the device works again once somebody has looked */
         ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f);
         assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
-        scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
+        scratch_expect_error("cross_entropy: label 12 is out of range [0, 10)", NULL);
     }
     /* who waits for an event only, as for a loss, hears of it too */
     ls_event *done;
@@ -153,7 +153,7 @@ APART("", a_label_out_of_range_is_named) {
     ls_cross_entropy(compute, loss, gradient, memory, labels, 2, 10, 0.5f);
     ls_event_record(done, compute);
     assert_int_equal(ls_event_synchronize(done), LS_ERR_INVALID);
-    scratch_expect_error("cross_entropy: label 12 is outside of [0, 10)", NULL);
+    scratch_expect_error("cross_entropy: label 12 is out of range [0, 10)", NULL);
     ls_fill(compute, loss, 1, 1); /* skipped until somebody synchronises */
     assert_int_equal(ls_stream_synchronize(compute), LS_ERR_INVALID);
     ls_event_destroy(done);
@@ -192,7 +192,7 @@ APART("", a_wait_has_a_deadline) {
     assert_int_equal(cudaLaunchHostFunc(native(comm), hang, NULL), cudaSuccess);
     ls_event_record(reduced, comm);
     assert_int_equal(ls_event_synchronize(reduced), LS_ERR_TIMEOUT);
-    scratch_expect_error("waited 0.3 s in vain for the event \"bucket reduced\" of device 1 (GPU 1)", NULL);
+    scratch_expect_error("timed out after 0.3 s waiting for the event \"bucket reduced\" of device 1 (GPU 1)", NULL);
     assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_TIMEOUT); /* what hangs has failed */
     ls_fill(compute, y, 1, 4);
     /* later waits give up at once, and say nothing new */
@@ -221,7 +221,7 @@ APART("", a_small_batch_does_not_wait_for_the_stream) {
     assert_int_equal(cudaLaunchHostFunc(native(copy), hang, NULL), cudaSuccess);
     ls_copy(copy, memory, values, 2 * MIB);
     ls_copy(copy, memory, values, 1);
-    scratch_expect_error("in vain for the staged copy on the stream \"copy\"", NULL);
+    scratch_expect_error("waiting for the staged copy on the stream \"copy\"", NULL);
     atomic_store(&released, true);
     while (cudaStreamQuery(native(copy)) != cudaSuccess) usleep(1000);
     assert_int_equal(ls_stream_synchronize(copy), LS_ERR_TIMEOUT); /* reported before */
@@ -239,7 +239,7 @@ APART("", closing_a_gpu_that_hangs_does_not_hang) {
     assert_int_equal(cudaLaunchHostFunc(native(compute), hang, NULL), cudaSuccess);
     ls_copy(compute, here, y, sizeof here); /* to pageable memory: it waits, but not for ever */
     assert_int_equal(ls_device_status(ls_stream_device(compute)), LS_ERR_TIMEOUT);
-    scratch_expect_error("waited 0.2 s in vain for the stream \"compute\" of device 0 (GPU 0)", NULL);
+    scratch_expect_error("timed out after 0.2 s waiting for the stream \"compute\" of device 0 (GPU 0)", NULL);
     ls_set_wait_timeout_s(1000);
     ls_device_free(gpus.device[0], y);
     close_gpus(&gpus); /* leaves everything as it is, and does not wait */

@@ -130,12 +130,12 @@ TEST_IN(programs, every_stage_runs) {
 TEST_IN(programs, without_a_gpu_it_fails) {
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=0 gpu_check --out=%s", scratch_folder()), 1);
     expect_in(p.err_text, "there is no GPU to check: the NVIDIA driver shows no GPU");
-    expect_in(p.err_text, "which is not a pass");
+    expect_in(p.err_text, "so nothing passed");
     expect_verdict("gpu", "broken", "there is no GPU");
     assert_int_equal(program_run(&p, "CUDA_ON_CPU_DEVICES=1 gpu_check --find --gpu=1"), 2);
     expect_in(p.err_text, "GPU 1 does not exist; there are 0: CUDA on the CPU");
     assert_int_equal(program_run(&p, "gpu_check --only=look,kernel --out=%s", scratch_folder()), 2);
-    expect_in(p.err_text, "there is no stage 'kernel'");
+    expect_in(p.err_text, "unknown stage 'kernel'");
 }
 
 TEST_IN(programs, refused_page_locking_shows) {

@@ -122,7 +122,7 @@ TEST_CASE(products_that_are_refused) {
     scratch_expect_error("matmul", "a product of fp16 cannot be stored as bf16");
     product.c_dtype = LS_FP16, product.beta = 0.5f, product.k = 0; /* no kernel scales halves */
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_UNSUPPORTED);
-    scratch_expect_error("matmul", "nothing but 0 and 1 scales fp16");
+    scratch_expect_error("matmul", "scale factors other than 0 and 1 need fp32, not fp16");
     product.dtype = product.c_dtype = LS_FP32;
     product.k = (size_t)INT32_MAX + 1;
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_INVALID);

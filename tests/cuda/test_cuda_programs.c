@@ -81,9 +81,9 @@ TEST_IN(programs, the_first_line_says_why_not_on_gpus) {
         const char *line, *why;
     } cases[] = {
         {"LS_PLUGINS=/no/such/folder dp_train --devices 2 ",
-         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+         "there is no /no/such/folder/ls_cuda.so; make builds the file where nvcc is found"},
         {"LS_PLUGINS=/no/such/folder ddp_train --quiet --spawn 2 ",
-         "there is no /no/such/folder/ls_cuda.so; it is built where nvcc is found"},
+         "there is no /no/such/folder/ls_cuda.so; make builds the file where nvcc is found"},
         {"CUDA_ON_CPU_DRIVER=none dp_train --devices 2 ", "there is no NVIDIA driver"},
         {"CUDA_ON_CPU_DRIVER=old dp_train --single ", "the NVIDIA driver is too old"},
         {"CUDA_ON_CPU_DRIVER=old ddp_train --quiet --spawn 2 ", "the NVIDIA driver is too old"},

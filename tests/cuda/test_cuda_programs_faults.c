@@ -49,15 +49,14 @@ TEST_IN(programs, test_no_gpu) {
 
 TEST_IN(programs, test_gpus_that_are_not_there) {
     static const struct refusal cases[] = {
-        {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2,
-         "there is 1 GPU: devices can share a GPU, --device-ids 0,0,0,0"},
+        {"CUDA_ON_CPU_DEVICES=1 dp_train --devices 4", 2, "there is 1 GPU; name shared ones with --device-ids 0,0,0,0"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --device-ids 7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0,7", 2, "GPU 7 does not exist; there are 0: "},
         {"CUDA_ON_CPU_DEVICES=3 CUDA_VISIBLE_DEVICES=2,0 ddp_train --spawn 2 --device-ids 0,2", 2,
          ", 1: CUDA on the CPU (CUDA_VISIBLE_DEVICES=2,0)"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --device-ids 0", 2, "names 1 device for 2 ranks"},
-        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --elastic 1:2", 2, "--elastic does not go with GPUs"},
+        {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --elastic 1:2", 2, "--elastic cannot be combined with GPUs"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --device-ids 0,1 --output-device 2", 2, "output device 2 is not among"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --device-ids 0,0", 2, "--single trains on one device"},
     };
@@ -70,12 +69,13 @@ TEST_IN(programs, test_what_does_not_go_together) {
         {"CUDA_ON_CPU_DEVICES=3 ddp_train --spawn 3 --device-ids 0,2,0 --backend nccl", 2, "3 ranks share 2 GPUs"},
         {"CUDA_ON_CPU_DEVICES=2 ddp_train --spawn 2 --backend nccl --allreduce ring", 2, "NCCL has its own"},
         {"CUDA_ON_CPU_DEVICES=1 dp_train --device-ids 0,0,0 --replicate nccl", 2,
-         "each of the 3 devices, and they share 1"},
-        {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2, "--cuda-graph does not go with DataParallel on several"},
+         "each of the 3 devices, but they share 1"},
+        {"CUDA_ON_CPU_DEVICES=2 dp_train --cuda-graph", 2,
+         "--cuda-graph cannot be combined with DataParallel on several"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --devices 1 --replicate nccl --cuda-graph", 2,
-         "--cuda-graph does not go with --replicate nccl"},
+         "--cuda-graph cannot be combined with --replicate nccl"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --cuda-graph --offload optimizer", 2,
-         "--cuda-graph does not go with --offload optimizer"},
+         "--cuda-graph cannot be combined with --offload optimizer"},
         {"CUDA_ON_CPU_DEVICES=2 dp_train --single --replicate nccl", 2, "--single has no replicas"},
         {"CUDA_ON_CPU_DEVICES=0 dp_train --single --replicate nccl", 2, "--single has no replicas"},
     };
@@ -147,7 +147,7 @@ TEST_IN(programs, test_nccl_fails) {
                "reduce (sum) of 25456", "internal error");
     expect_end(
         "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
-        "NCCL did not come up within 1 s", "is there a firewall");
+        "NCCL did not initialize within 1 s", "check the firewall");
     /* an operation that never ends: who waits for it names it */
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:7 dp_train --replicate nccl --timeout 2", 3,
                "reduce (sum) of 25456", " bytes");
@@ -189,7 +189,7 @@ TEST_IN(programs, test_ranks_with_and_without_gpus) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_DEVICES=0", "--steps 4");
     for (int r = 0; r < RANKS; r++)
-        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, rank 0 has cuda, by ls_cuda.so of build ");
+        expect_rank(&j, r, 2, "the kind of devices: rank 1 has cpu, but rank 0 has cuda, by ls_cuda.so of build ");
 }
 
 TEST_IN(programs, test_a_rank_is_killed) {
@@ -241,8 +241,8 @@ TEST_IN(programs, test_nccl_of_another_version) {
 TEST_IN(programs, test_nccl_does_not_come_up) {
     static job j;
     start_job(&j, "CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7", "--backend nccl --steps 4 --timeout 1");
-    expect_rank(&j, 0, 3, "NCCL did not come up within 1 s");
-    expect_rank(&j, 1, 3, "NCCL did not come up within 1 s");
+    expect_rank(&j, 0, 3, "NCCL did not initialize within 1 s");
+    expect_rank(&j, 1, 3, "NCCL did not initialize within 1 s");
 }
 
 /* A folder that has ls_cuda.so (and what it needs), and no ls_nccl.so. */
@@ -262,7 +262,7 @@ TEST_IN(programs, test_nccl_is_not_there) {
     static job j;
     const char *without = plugins_without_nccl();
     start_job(&j, without, "--backend nccl --steps 4");
-    expect_rank(&j, 0, 1, "--backend nccl needs NCCL, but rank 1 cannot use NCCL; --backend shm does without");
+    expect_rank(&j, 0, 1, "--backend nccl needs NCCL, but rank 1 cannot use NCCL; use --backend shm instead");
     expect_rank(&j, 1, 1, "--backend nccl needs NCCL, but there is no ");
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 %s dp_train --replicate nccl " SMALL, without);

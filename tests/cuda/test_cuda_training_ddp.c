@@ -212,7 +212,7 @@ static void expect_refusal(struct rank *rank, ddp_options options, const char *t
     CHECK(ddp_create(&p, model, &options) == LS_OK);
     rank->message[0] = '\0';
     CHECK(ls_step_graph_create(p) == LS_ERR_USAGE && !p->graph);
-    CHECK(gpu_rank_says(rank, "--cuda-graph does not go with") && gpu_rank_says(rank, text));
+    CHECK(gpu_rank_says(rank, "--cuda-graph cannot be combined with") && gpu_rank_says(rank, text));
     p->ops->destroy(p);
     ls_model_destroy(model);
 }

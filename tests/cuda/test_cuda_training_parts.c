@@ -254,7 +254,7 @@ APART("", graphs_are_refused_where_the_host_takes_part) {
     struct trainer t = trainer_open(&small, cpu);
     t.options.cuda_graph = true;
     assert_int_equal(trainer_train(&t, &result), LS_ERR_USAGE);
-    scratch_expect_error("--cuda-graph records what GPUs do", "CPU devices");
+    scratch_expect_error("--cuda-graph needs GPUs", "CPU devices");
     trainer_close(&t);
     ls_model *model = make_model(gpus.device[0], small.model, 64, 0);
     for (int count = 1; count <= 2; count++) {

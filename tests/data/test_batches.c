@@ -226,12 +226,12 @@ TEST_IN(scratch, options_out_of_range) {
         {{.dataset_count = 10, .global_batch = 10, .world_size = 4}, "multiple of 4", "contiguous"},
         {{.dataset_count = 10, .global_batch = 0, .world_size = 1}, "at least 1, got 0", NULL},
         {{.dataset_count = 10, .global_batch = -8, .world_size = 1}, "at least 1, got -8", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2}, "invalid rank 2 of 2", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = -1}, "invalid rank -1 of 2", NULL},
-        {{.dataset_count = 10, .global_batch = 8, .world_size = 0}, "invalid rank 0 of 0", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2}, "rank 2 is not among 2 ranks", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = -1}, "rank -1 is not among 2 ranks", NULL},
+        {{.dataset_count = 10, .global_batch = 8, .world_size = 0}, "rank 0 is not among 0 ranks", NULL},
         {{.dataset_count = -1, .global_batch = 8, .world_size = 1}, "dataset length -1", NULL},
         {{.dataset_count = 10, .global_batch = 8, .world_size = 2, .rank = 2, .shard = LS_SHARD_CONTIGUOUS},
-         "invalid rank 2 of 2",
+         "rank 2 is not among 2 ranks",
          NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -107,10 +107,10 @@ TEST_IN(scratch, missing_files) {
 TEST_IN(scratch, wrong_magic_numbers) {
     write_good_files();
     scratch_write("train-images-idx3-ubyte", good_labels, sizeof good_labels);
-    expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "0x00000803 expected, 0x00000801 found");
+    expect_failure(LS_ERR_FORMAT, "train-images-idx3-ubyte", "expected magic number 0x00000803, found 0x00000801");
     write_good_files();
     scratch_write("train-labels-idx1-ubyte", good_images, sizeof good_images);
-    expect_failure(LS_ERR_FORMAT, "train-labels-idx1-ubyte", "0x00000801 expected, 0x00000803 found");
+    expect_failure(LS_ERR_FORMAT, "train-labels-idx1-ubyte", "expected magic number 0x00000801, found 0x00000803");
 }
 
 /* Cuts the plain files after each number of bytes, and then the gzipped one, whose checksum is its last part. */

@@ -183,7 +183,7 @@ TEST_IN(scratch, shares_that_cannot_be) {
         ls_loader_options loading = {.stream = rows[i]};
         assert_int_equal(ls_loader_create(&loader, &data.base, NULL, &loading), LS_ERR_INVALID);
         assert_null(loader);
-        scratch_expect_error("a loader of a stream", NULL);
+        scratch_expect_error("a stream's loader cannot have", NULL);
     }
     ls_batches *batches;
     ls_batches_options options = {.dataset_count = 4, .global_batch = 2, .world_size = 1};

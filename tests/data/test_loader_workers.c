@@ -194,7 +194,7 @@ TEST_IN(scratch, a_worker_that_hangs_is_named) {
     assert_null(batch);
     scratch_expect_error("loader worker 1, epoch 0, batch 1: not finished within 1 s", NULL);
     assert_int_equal(ls_loader_next(f.loader, &batch), LS_ERR_TIMEOUT);
-    expect_no_epoch(f.loader, 1, "loader worker 1 has not finished its batch within 1 s");
+    expect_no_epoch(f.loader, 1, "loader worker 1 hangs: its batch was not finished within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     ls_batches_set_epoch(f.oracle, 2);
@@ -209,7 +209,7 @@ TEST_IN(scratch, an_epoch_cannot_begin_while_a_worker_hangs) {
     data.stuck = 0;
     assert_int_equal(ls_loader_begin_epoch(f.loader, 0, 0), LS_OK);
     wait_until(&data.reads, 1);
-    expect_no_epoch(f.loader, 1, "loader worker 0 has not finished its batch within 1 s");
+    expect_no_epoch(f.loader, 1, "loader worker 0 hangs: its batch was not finished within 1 s");
     data.stuck = NUMBERS_NONE;
     begin_after_release(f.loader, 2);
     destroy(&f);

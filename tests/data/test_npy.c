@@ -127,12 +127,12 @@ TEST_IN(scratch, arrays_that_are_refused) {
         {"inputs.npy", "|u1", "(1, 8, 1, 3)", 24, "has shape (1, 8, 1, 3), channels last"},
         {"inputs.npy", "<f4", "(2, 0)", 0, "inputs.npy is empty: its axis 1 is zero"},
         {"inputs.npy", "<f4", "(0, 3)", 0, "inputs.npy is empty: its axis 0 is zero"},
-        {"inputs.npy", "<f4", "(2, 4)", 24, "inputs.npy is truncated: it ends within sample 1 of 2"},
+        {"inputs.npy", "<f4", "(2, 4)", 24, "inputs.npy is truncated: the file ends within sample 1 of 2"},
         {"inputs.npy", "<f4", "(2, 2)", 24, "inputs.npy has bytes after its last element"},
         {"inputs.npy", "<f4", "(3, 2)", 24, "inputs.npy has 3 samples but "},
         {"inputs.npy", "<f4", "(2, 99999999999, 99999999999)", 24, "its samples would be larger than any file"},
         {"inputs.npy", "<f4", "(2, 3, 1000000000000)", 24,
-         "inputs.npy is truncated or damaged: it announces 2 elements"},
+         "inputs.npy is truncated or damaged: its header announces 2 elements"},
         {"inputs.npy", "<f4", "(2, 9999999999999999999)", 24, "its header is not {'descr'"},
         {"inputs.npy", "<f4", "(2, -3)", 24, "its header is not {'descr'"},
         {"inputs.npy", "<f4", "(2 3)", 24, "its header is not {'descr'"},
@@ -165,8 +165,8 @@ TEST_IN(scratch, headers_that_are_refused) {
         char byte;
         const char *text;
     } rows[] = {
-        {1, 'n', "inputs.npy is no .npy file"},      {6, 3, "inputs.npy is of .npy version 3.0; expected 1.0 or 2.0"},
-        {6, 0, "inputs.npy is of .npy version 0.0"}, {9, 0x11, "it announces a header of 4470 bytes"},
+        {1, 'n', "inputs.npy is not a .npy file"},   {6, 3, "inputs.npy is of .npy version 3.0; expected 1.0 or 2.0"},
+        {6, 0, "inputs.npy is of .npy version 0.0"}, {9, 0x11, "its header announces 4470 bytes"},
         {8, 0x20, "its header is not {'descr'"},     {126, 0, "its header is not {'descr'"},
         {20, 0, "its header is not {'descr'"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -195,7 +195,7 @@ TEST_IN(scratch, values_that_are_refused) {
     } rows[] = {{-1, "targets.npy: label -1 of sample 1 is negative"},
                 {INT64_MIN, "of sample 1 is negative"},
                 {INT64_MAX, "label 9223372036854775807 of sample 1 is out of range"},
-                {1 << 24, "is out of range 0 to 16777215: there are at most 16777216 classes"}};
+                {1 << 24, "is out of range 0 to 16777215: the data has at most 16777216 classes"}};
     static const float special[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_good();

@@ -192,7 +192,7 @@ TEST_IN(scratch, impossible_random_datasets) {
         {1, {.channels = 1, .height = 1, .width = 1, .classes = -1}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .target_count = 3}, "either classes or targets"},
         {1, {.channels = 1, .height = 1, .width = 1, .target_count = SIZE_MAX}, "too large"},
-        {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .rows = 3}, "are tokens"},
+        {1, {.channels = 1, .height = 1, .width = 1, .classes = 2, .rows = 3}, "must be tokens"},
         {1, {.channels = 1, .height = 1, .width = 1, .target_count = 2, .rows = 3, .tokens = true}, "a vocabulary"},
         {1, {.channels = 2, .height = 1, .width = 1, .classes = 2, .rows = 3, .tokens = true}, "a row for each"},
     };

@@ -183,8 +183,8 @@ TEST_IN(scratch, damage_behind_the_last_sample_shows_at_the_end) {
         for (int i = 0; i < good; i++) expect_read(cursor, 1, i, 1, COUNT);
         if (kind < 2)
             expect_failure(cursor, 1, LS_ERR_FORMAT, kind == 0 ? IMAGES : LABELS, "bytes after its last element");
-        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " goes on");
-        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " goes on");
+        if (kind == 2) expect_failure(cursor, 1, LS_ERR_FORMAT, IMAGES " ends after 4 samples", LABELS " has more");
+        if (kind == 3) expect_failure(cursor, 1, LS_ERR_FORMAT, LABELS " ends after 3 samples", IMAGES " has more");
         ls_cursor_destroy(cursor);
         ls_dataset_close(dataset);
     }
@@ -264,7 +264,7 @@ TEST_IN(scratch, streams_that_cannot_be_opened) {
     expect_no_stream(LS_ERR_FORMAT, IMAGES " is truncated", "header");
     images[3] = 1;
     write_files(3, 0, 0);
-    expect_no_stream(LS_ERR_FORMAT, "0x00000803 expected, 0x00000801 found", NULL);
+    expect_no_stream(LS_ERR_FORMAT, "expected magic number 0x00000803, found 0x00000801", NULL);
     make_files(3);
     memset(images + 8, 255, 8); /* images of 2^64 bytes, almost */
     write_files(3, 0, 0);

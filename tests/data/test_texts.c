@@ -131,7 +131,7 @@ TEST_IN(scratch, what_is_no_text_is_refused_by_name) {
     char files[700];
     make_text();
     scratch_write("good", text, BYTES);
-    expect_refused("", LS_ERR_USAGE, "--data text: names no file", NULL);
+    expect_refused("", LS_ERR_USAGE, "--data text: needs the name of a file", NULL);
     expect_refused(named("none"), LS_ERR_IO, "none: No such file", NULL);
     expect_refused(scratch_folder(), LS_ERR_IO, "is not a regular file", scratch_folder());
     scratch_write("empty", "", 0);

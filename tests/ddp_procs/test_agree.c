@@ -103,7 +103,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--lr", r == 1 || r == 3 ? "0.1" : "0.001");
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
     run_job(j);
-    static const char line[] = "--lr: ranks 1, 3 have 0.1, rank 0 has 0.001; it must be the same on all ranks";
+    static const char line[] = "--lr: ranks 1, 3 have 0.1, but rank 0 has 0.001; expected the same on all ranks";
     for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not to blame, ends too */
     free(j);
 
@@ -111,7 +111,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     ddp_facts_add(&j->ranks[0].facts, "--x", "a\033[2J\nb");
     run_job(j);
     for (int r = 0; r < 2; r++)
-        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, rank 0 has a?[2J?b; it must be the same on all ranks");
+        expect(j, r, LS_ERR_USAGE, "--x: rank 1 has not known, but rank 0 has a?[2J?b; expected the same on all ranks");
     free(j);
 }
 
@@ -143,7 +143,7 @@ TEST(test_many_differences) {
         ddp_facts_add(&j->ranks[r].facts, "--seed", seed);
     }
     run_job(j);
-    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, rank 0 has 0; it must be the same on all ranks");
+    expect(j, 16, LS_ERR_USAGE, "--seed: rank 16 has 16, but rank 0 has 0; expected the same on all ranks");
     for (int r = 17; r < j->world_size; r++) {
         const member *rank = &j->ranks[r];
         assert_int_equal(rank->status, LS_ERR_USAGE);
@@ -159,7 +159,7 @@ TEST(test_a_rank_that_gives_up_ends_the_others_at_once) {
         j->ranks[who].gives_up = true;
         run_job(j);
         char said[80];
-        snprintf(said, sizeof said, "rank %d%s failed before the first step; it has said why", who, who ? " of 3" : "");
+        snprintf(said, sizeof said, "rank %d%s failed before the first step; see its error", who, who ? " of 3" : "");
         for (int r = 0; r < 3; r++) expect(j, r, r == who ? LS_OK : LS_ERR_PEER, r == who ? "" : said);
         free(j);
     }
@@ -174,7 +174,7 @@ TEST(test_ranks_that_do_not_come_are_named) {
     }
     for (int who = 0; who < 3; who++) {
         char wanted[40];
-        snprintf(wanted, sizeof wanted, "rank %d of 3 did not come within 2 s", who);
+        snprintf(wanted, sizeof wanted, "rank %d of 3 did not arrive within 2 s", who);
         finish_job(jobs[who]);
         for (int r = 0; r < 3; r++) {
             const member *rank = &jobs[who]->ranks[r];
@@ -217,7 +217,7 @@ TEST(test_what_is_no_facts) {
         run_job(j);
         for (int r = 0; r < 2; r++)
             expect(j, r, LS_ERR_USAGE,
-                   "--model: rank 1 has not known, rank 0 has mlp; it must be the same on all ranks");
+                   "--model: rank 1 has not known, but rank 0 has mlp; expected the same on all ranks");
         free(j);
     }
 }
@@ -279,7 +279,7 @@ static void compare_with(size_t changed, party parties[2]) {
 static void text_of_difference(const ls_option *row, char *text, size_t capacity) {
     static const char *const formats[] = {
         [LS_SAME_VALUE] = "--%s: rank 1 has ",
-        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, rank 0 has none; it must be the same on all ranks",
+        [LS_ALL_OR_NONE] = "--%s: rank 1 has one, but rank 0 has none; expected the same on all ranks",
         [LS_MAY_DIFFER] = "%.0s",
     };
     snprintf(text, capacity, formats[row->agreement], row->name);

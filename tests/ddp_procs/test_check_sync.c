@@ -18,14 +18,13 @@ static void any_rank(struct rank *rank) {
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_OK);
     if (rank->rank == 2) two[1]++;
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "two (16 bytes) is not the same everywhere: other bits than on rank 0 on rank 2") == 0);
+    CHECK(strcmp(rank->message, "two (16 bytes) differs between ranks: other bits than on rank 0 on rank 2") == 0);
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 1) ==
           LS_OK); /* what is not in the list does not count */
     rank->message[0] = '\0';
     if (rank->rank == 0) one[0] = -1; /* the first in the list, not the first in time */
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges, 3) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "one (12 bytes) is not the same everywhere: other bits than on rank 0 on ranks 1-3") ==
-          0);
+    CHECK(strcmp(rank->message, "one (12 bytes) differs between ranks: other bits than on rank 0 on ranks 1-3") == 0);
     CHECK(ddp_compare_over_ranks("", rank->comm, rank->stream, ranges + 2, 1) == LS_OK); /* the group goes on */
     rank_close(rank);
 }
@@ -81,7 +80,8 @@ static void state_rank(struct rank *rank) {
     size_t last = ls_model_parameter_count(model) - 1;
     float *first_moment = (float *)ls_optimizer_moment(p->optimizer, 0, 0);
     float *second_moment = (float *)ls_optimizer_moment(p->optimizer, 1, last);
-    expect_found(rank, &job, ls_model_parameter(model, last)->data + 9, false, "fc.bias (40 bytes) is not the same");
+    expect_found(rank, &job, ls_model_parameter(model, last)->data + 9, false,
+                 "fc.bias (40 bytes) differs between ranks");
     expect_found(rank, &job, first_moment, false, "the optimizer's first moment of conv1.weight (1600 bytes)");
     expect_found(rank, &job, second_moment + 9, false, "the optimizer's second moment of fc.bias (40 bytes)");
     expect_found(rank, &job, ls_model_buffer(model, 3)->data + 31, true, "bn2.running_var (128 bytes)");
@@ -101,7 +101,7 @@ static void each_step_rank(struct rank *rank) {
     for (size_t k = 0; k < 3; k++) CHECK(session_step(&job.session, &job.samples.batches[k]) == LS_OK);
     if (rank->rank == 2) ls_model_parameter(job.session.model, 2)->data[5] *= 2;
     CHECK(session_step(&job.session, &job.samples.batches[3]) == LS_ERR_INVALID);
-    CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) is not the same everywhere: other bits than on "
+    CHECK(strcmp(rank->message, "after step 3, fc2.weight (96 bytes) differs between ranks: other bits than on "
                                 "rank 0 on rank 2") == 0);
     job_close(rank, &job);
 }

@@ -98,7 +98,7 @@ TEST(test_the_interface_that_is_named) {
         {"a", "lo", "2: 0 1, 127.0.0.1"},
         {"b", "no_such0",
          "the environment's LS_SOCKET_IFNAME is 'no_such0', but this host has no network interface of "
-         "that name with an IPv4 address; it has "}};
+         "that name with an IPv4 address; choose among "}};
     expect(cases, 2, 1);
 }
 

@@ -82,11 +82,12 @@ static void refusing_rank(struct rank *rank) {
         int64_t order[PARAMETERS + 1];
         size_t count;
         const char *said;
-    } cases[] = {{{5, 4, 3, 2, 1}, 5, "an order of 5 gradients cannot be that of 6 parameters"},
-                 {{6, 5, 4, 3, 2, 1, 0}, 7, "an order of 7 gradients cannot be that of 6 parameters"},
-                 {{5, 4, 3, 2, 1, 6}, 6, "its number 5 is 6, which is none of 6 parameters"},
-                 {{5, 4, -1, 2, 1, 0}, 6, "its number 2 is -1, which is none of 6 parameters"},
-                 {{5, 4, 3, 4, 1, 0}, 6, "its number 3 is 4, for the second time, and one of 6 parameters"}};
+    } cases[] = {
+        {{5, 4, 3, 2, 1}, 5, "invalid gradient order: found 5 entries, expected one for each of 6 parameters"},
+        {{6, 5, 4, 3, 2, 1, 0}, 7, "invalid gradient order: found 7 entries, expected one for each of 6 parameters"},
+        {{5, 4, 3, 2, 1, 6}, 6, "entry 5 is 6; expected each of 0..5 once"},
+        {{5, 4, -1, 2, 1, 0}, 6, "entry 2 is -1; expected each of 0..5 once"},
+        {{5, 4, 3, 4, 1, 0}, 6, "entry 3 is 4; expected each of 0..5 once"}};
     struct reduced r;
     CHECK(rank_open(rank, "inline", "ring", REDUCED_TIMEOUT_S) == LS_OK);
     reduced_create(rank, &r, model_text, BATCH, &several_buckets);

@@ -386,7 +386,7 @@ TEST(options_are_parsed) {
         ls_log_sink sink = ls_log_capture(reported, sizeof reported);
         ls_status status = ddp_compression_parse(&c, wrong[i]);
         ls_log_restore(sink);
-        if (status != LS_ERR_USAGE || !strstr(reported, "it takes none, fp16, bf16, topk:FRACTION or"))
+        if (status != LS_ERR_USAGE || !strstr(reported, "expected none, fp16, bf16, topk:FRACTION or"))
             fail_msg("--compress %s: %s", wrong[i], reported);
     }
 }

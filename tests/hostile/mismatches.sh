@@ -138,6 +138,6 @@ mismatches_case() {
         # what is wrong by itself, as a batch smaller than the ranks, is all that the rank says of it; the others compare
         if [ "$r" -eq "$who" ] && grep -q 'cannot share a batch' "$err.$r"; then continue; fi
         expect_text "$named: rank" "$err.$r"
-        expect_text ', rank 0 has ' "$err.$r"
+        expect_text ', but rank 0 has ' "$err.$r"
     done
 }

@@ -214,7 +214,7 @@ TEST_CASE(integers_are_refused) {
     for (size_t i = 0; i < COUNT(operations); i++) {
         if (operations[i].run == batchnorm_merge) continue; /* has no elements */
         char said[80];
-        snprintf(said, sizeof said, "batchnorm_%s: there are no kernels for int32", operations[i].name);
+        snprintf(said, sizeof said, "batchnorm_%s has no kernels for int32", operations[i].name);
         assert_int_equal(operations[i].run(&b), LS_ERR_INVALID);
         scratch_expect_error(said, NULL);
     }

@@ -173,7 +173,7 @@ TEST_CASE(halves_are_not_added_to) {
     void *x = kernel_rounded(LS_BF16, kernel_random(4, 1), 4), *c = kernel_elements(LS_BF16, 1);
     ls_gemm(kernel_stream(), LS_BF16, false, false, 1, 1, 1, x, x, 1, LS_BF16, c, NULL);
     assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
-    scratch_expect_error("adds to fp32 only", NULL);
+    scratch_expect_error("adds only to fp32", NULL);
 }
 
 /* --- biases ------------------------------------------------------------------------------------------------------ */

@@ -227,7 +227,8 @@ TEST_CASE(a_label_out_of_range_is_an_error) {
         assert_int_equal(ls_stream_synchronize(kernel_stream()), LS_ERR_INVALID);
         char said[40], range[40];
         snprintf(said, sizeof said, "label %lld", (long long)label);
-        snprintf(range, sizeof range, kernel_is_on(ON_BUILDS) ? "%zu classes" : "outside of [0, %zu)", n);
+        snprintf(range, sizeof range, kernel_is_on(ON_BUILDS) ? "expected a label below %zu" : "out of range [0, %zu)",
+                 n);
         scratch_expect_error(said, range);
     }
 }

@@ -201,7 +201,7 @@ TEST_CASE(a_token_outside_of_the_vocabulary_is_an_error) {
         enqueue_embedding(i % 2, tokens, out);
         char said[60];
         snprintf(said, sizeof said, "token %d", (int)tokens[1]);
-        scratch_expect_error(said, kernel_is_on(ON_BUILDS) ? "row 1 has" : "outside of [0, 5)");
+        scratch_expect_error(said, kernel_is_on(ON_BUILDS) ? "row 1 has" : "out of range [0, 5)");
         if (kernel_is_on(ON_BUILDS)) continue;
         size_t written[2] = {0, i % 2 ? 4 : 2}; /* rows of `out`: those of tokens 0 and 4, or rows 0 and 2 */
         for (size_t r = 0; r < 5; r++) {

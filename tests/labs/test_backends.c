@@ -51,7 +51,7 @@ TEST_IN(programs, test_with_two_gpus) {
     assert_string_equal(cells_of("barrier"), "yes yes yes yes yes");
     run_backends("CUDA_ON_CPU_DEVICES=1", 0);
     assert_string_equal(cells_of("all_reduce"), "yes yes yes ? yes");
-    program_expect_text(&p, "by NCCL; not here (there is one GPU only)");
+    program_expect_text(&p, "by NCCL; not here (there is only one GPU)");
 }
 
 TEST_IN(programs, test_an_operation_that_fails_is_no_operation) {

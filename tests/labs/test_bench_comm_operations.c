@@ -127,7 +127,7 @@ TEST_IN(scratch, test_wrong_results_are_caught) {
             char text[80];
             snprintf(text, sizeof text,
                      none ? "rank %d gets no result, but element %zu"
-                          : "on rank %d: element %zu of the result is 99 and should be %g",
+                          : "on rank %d: element %zu of the result is 99; expected %g",
                      rank, last, (double)received[last]);
             expect_caught(patterns, operation, rank, &received[last], 99, text);
             expect_caught(patterns, operation, rank, &received[0], none ? 0 : NAN, "element 0");

@@ -65,16 +65,16 @@ TEST_IN(scratch, test_wrong_usage) {
     static const struct {
         const char *a, *b, *text;
     } lines[] = {
-        {"--op=all_reduce,allreduce", NULL, "there is no operation 'allreduce'; there are: all, all_reduce, broadcast"},
-        {"--allreduce=ring,rang", NULL, "there is no algorithm 'rang'; there are: all, direct, ring"},
+        {"--op=all_reduce,allreduce", NULL, "unknown operation 'allreduce'; expected all, all_reduce, broadcast"},
+        {"--allreduce=ring,rang", NULL, "unknown algorithm 'rang'; expected all, direct, ring"},
         {"--n=1", NULL, "--n"},
         {"--n=2,65", NULL, "--n"},
         {"--runs=0", NULL, "--runs"},
-        {"--timeout=4294967297", NULL, "--timeout: give at most 1e+07 s"},
+        {"--timeout=4294967297", NULL, "--timeout is out of range; expected at most 1e+07 s"},
         {"--dtype=fp8", NULL, "--dtype"},
         {"--backend=gloo", NULL, "--backend"},
-        {"--compare", "--dtype=fp16", "--compare is for fp32 sums"},
-        {"--compare", "--sizes=8,10", "10 bytes are not a whole number of fp32"},
+        {"--compare", "--dtype=fp16", "--compare sums fp32"},
+        {"--compare", "--sizes=8,10", "10 bytes are not a multiple of an fp32"},
         {"operand", NULL, "operand"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

@@ -251,7 +251,7 @@ TEST_IN(scratch, test_a_model_that_does_not_exist) {
     assert_int_equal(bench_parse(&settings, 2, argv, &help), LS_OK);
     bench_run run = {.mode = BENCH_DDP, .n = 2, .batch = 64};
     assert_int_not_equal(bench_train(&run, &settings.plans[0], &settings), LS_OK);
-    scratch_expect_error("there is no model \"nothing\"", "ddp_train --spawn=2");
+    scratch_expect_error("unknown model \"nothing\"", "ddp_train --spawn=2");
 }
 
 /* What the shares are made of leaves out the warm-up, as the step times do: seen in the bytes, which are exact. */

@@ -286,7 +286,8 @@ TEST_IN(programs, predictions_stand_beside_what_came_out) {
     assert_string_equal(p.out_text, wanted);
     assert_int_equal(session("xx"), 0);
     assert_non_null(strstr(p.out_text, "\n                   it is                    you predicted\n"));
-    assert_string_equal(p.err_text, "LS_LANG is 'xx': this is English; LS_LANG=zh is Chinese\n");
+    assert_string_equal(p.err_text,
+                        "LS_LANG is 'xx', which is unknown: the output is English; LS_LANG=zh is Chinese\n");
 }
 
 TEST_IN(programs, nothing_came_out_as_predicted_where_nothing_came_out) {

@@ -148,15 +148,15 @@ TEST(test_pictures) {
     expect_svg("<?xml-stylesheet href='http://x'?><!DOCTYPE svg>" BEGIN "<![CDATA[<script>]]><!-- <x> --></svg>",
                HEAD "&lt;script&gt;</svg>", "");
     expect_svg("", "", "it is empty");
-    expect_svg("<html></html>", "", "it is no SVG picture");
-    expect_svg("<svg></svg>", "", "it has no size");
+    expect_svg("<html></html>", "", "the picture is not SVG");
+    expect_svg("<svg></svg>", "", "the picture has no size");
     expect_svg(BEGIN "<g></svg>", "", NO_XML "mismatched tag in line 1");
     expect_svg(BEGIN "<g a=b></g></svg>", "", NO_XML "not well-formed (invalid token) in line 1");
     expect_svg(BEGIN "</svg><svg>", "", NO_XML "junk after document element in line 1");
     expect_svg(BEGIN "</svg> more", "", NO_XML "junk after document element in line 1");
     expect_svg(BEGIN "<!-- ", "", NO_XML "unclosed token in line 1");
     expect_svg(BEGIN "&nbsp;</svg>", "", NO_XML "undefined entity in line 1");
-    expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "it defines entities of its own");
+    expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "the picture defines entities of its own");
 }
 
 /* What could run or fetch is refused as a whole: by its element, or by its attribute. */
@@ -190,17 +190,16 @@ TEST(test_pictures_that_attack) {
     char text[200], why[SVG_WHY_CAPACITY];
     for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
         snprintf(text, sizeof text, BEGIN "<g><%s/></g></svg>", elements[i]);
-        snprintf(why, sizeof why, "it has an element <%s>", elements[i]);
+        snprintf(why, sizeof why, "the picture has a forbidden element <%s>", elements[i]);
         expect_svg(text, "", why);
     }
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         const char *const *a = attributes[i];
         snprintf(text, sizeof text, BEGIN "<%s %s=\"%s\"/></svg>", a[0], a[1], a[2]);
-        snprintf(why, sizeof why, "the attribute %s of its <%s> is not let through, or its value is not", a[1], a[0]);
+        snprintf(why, sizeof why, "the attribute %s of its <%s>, or the value, is not permitted", a[1], a[0]);
         expect_svg(text, "", why);
     }
-    expect_svg("<svg viewBox='0 0 9 9' onload='a()'></svg>", "",
-               "the attribute onload of its <svg> is not let through");
+    expect_svg("<svg viewBox='0 0 9 9' onload='a()'></svg>", "", "the attribute onload of its <svg> is not permitted");
 }
 
 TEST(test_pictures_too_large) {
@@ -208,9 +207,9 @@ TEST(test_pictures_too_large) {
     char *text = malloc(USES * 8 + 100), *at = text + sprintf(text, BEGIN);
     assert_non_null(text);
     for (int i = 0; i < 200; i++) at = stpcpy(at, "<g>");
-    expect_svg(text, "", "its elements lie too deep in each other");
+    expect_svg(text, "", "its elements are nested too deep");
     at = text + strlen(BEGIN);
     for (int i = 0; i < USES; i++) at = stpcpy(at, "<use/>");
-    expect_svg(text, "", "it uses shapes more than 50000 times");
+    expect_svg(text, "", "the picture uses shapes more than 50000 times");
     free(text);
 }

@@ -117,7 +117,7 @@ TEST_WITH(scratch_setup, digit_set_teardown, sources_must_be_digits_of_one_size)
     alarm(20);
     make_set(&options);
     alarm(0);
-    assert_non_null(strstr(stderr_end(), "has no README.md that can be read"));
+    assert_non_null(strstr(stderr_end(), "has no readable README.md"));
     assert_int_equal(remove_set(), SET_FILES);
     assert_int_equal(unlink(scratch_path("README.md")), 0);
     scratch_write("README.md", "origin\n", 7); /* without one there would be a warning */

@@ -111,7 +111,7 @@ TEST_IN(scratch, test_missed_bounds_are_counted_and_named) {
     expect_judged(book, false, LS_OK,
                   "\n1 of 2 bounds of ours are missed (1 in table 1).\n"); /* a result like others */
     expect_judged(book, true, LS_ERR_INVALID, "\n1 of 2 bounds of ours are missed (1 in table 1).\n");
-    scratch_expect_error("1 of 2 bounds are missed", "table 1, step time, ms");
+    scratch_expect_error("1 of 2 bounds were missed", "table 1, step time, ms");
     tables_book_destroy(book);
     book = example_book(false);
     expect_judged(book, true, LS_OK, "\n0 of 2 bounds of ours are missed.\n");
@@ -261,5 +261,5 @@ TEST_IN(scratch, test_least_squares_refuses) {
     scratch_expect_error("not finite", NULL);
     fit = (struct tables_fit){.parameters = 3, .points = 2, .value = {1, 1, 1}};
     assert_int_equal(tables_fit_least_squares(&fit, curve_residuals, &curve), LS_ERR_INVALID);
-    scratch_expect_error("3 parameters to 2 points", NULL);
+    scratch_expect_error("3 parameters with 2 points", NULL);
 }

@@ -38,7 +38,7 @@ TEST_IN(scratch, test_refused_files) {
     static const struct {
         const char *parts, *refusal;
     } cases[] = {
-        {"{\"txt\": \"a\"}", "txt is not known here"},
+        {"{\"txt\": \"a\"}", "txt is not a known key"},
         {"5", "an object"},
         {"[[1]]", "an object"},
         {"{" SHARED ", \"rows\": [3]}", "an object"},
@@ -67,7 +67,7 @@ TEST_IN(scratch, test_refused_files) {
          ", " SHOWN "}]}",
          "a row that is replayed has a workload"},
         {PART(ON ", \"latencies_us\": [10]", ROW ", " SHOWN), "latencies_us are those of two and of three"},
-        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "two numbers belong here"},
+        {PART(ON ", \"all_reduce_ms\": [[1, 2, 3]]", ROW ", " SHOWN), "expected two numbers"},
         {PART(ON ", \"shard_state\": 4", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"shard_state\": 1.5", ROW ", " SHOWN), "shard_state is a stage of ZeRO"},
         {PART(ON ", \"micro_batch\": 8", ROW ", " SHOWN), "no whole number of micro-batches"},
@@ -227,7 +227,7 @@ TEST_IN(programs, test_exit_status) {
     bool missed = strstr(run.out_text, "MISSED") != NULL;
     assert_int_equal(strstr(run.out_text, " in table 5)") != NULL, missed);
     assert_int_equal(program_run(&run, "%s/tables --tables=5 --strict --out=%s", build_folder(), folder), missed);
-    assert_int_equal(strstr(run.err_text, "bounds are missed, first table 5") != NULL, missed);
+    assert_int_equal(strstr(run.err_text, "bounds were missed, first table 5") != NULL, missed);
 }
 
 /* Mistakes in a file end the program before it makes anything; a node that is not there ends its table. */

@@ -158,7 +158,7 @@ TEST_IN(programs, test_a_table_that_cannot_be_made) {
 
 TEST_IN(programs, test_wrong_usage) {
     assert_int_equal(program_run(&run, "%s/tables --tables=99 --out=%s", build_folder(), scratch_folder()), 2);
-    assert_non_null(strstr(run.err_text, "there is no table 99; there are 1 to"));
+    assert_non_null(strstr(run.err_text, "table 99 does not exist; expected 1 to"));
     assert_int_equal(scratch_file_count(), 0);
     assert_int_equal(program_run(&run, "%s/tables --table-cloth", build_folder()), 2);
 }

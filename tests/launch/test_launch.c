@@ -248,7 +248,7 @@ TEST_CASE(test_a_port_in_use) {
     snprintf(
         expected, sizeof expected,
         "cannot keep port %d of 127.0.0.1 for the ranks (MASTER_PORT): Address already in use; --master-port 0 takes a "
-        "free one",
+        "free port",
         port);
     expect_refusal(&options, LS_ERR_SYSTEM, expected);
     ddp_store_server_stop(other, 0);

@@ -230,20 +230,20 @@ TEST_CASE(test_launchers_that_contradict_each_other) {
         const char *environment, *refused; /* NULL: taken, as the given rank */
         int rank, world_size;
     } cases[] = {
-        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and of mpirun OMPI_COMM_WORLD_RANK=1",
+        {HAND(0, 1) OMPI(1, 2, 1, 2), "the environment has RANK=0 WORLD_SIZE=1, and from mpirun OMPI_COMM_WORLD_RANK=1",
          0, 0},
         {HAND(0, 1) OMPI(0, 2, 0, 2),
          "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or unset OMPI_COMM_WORLD_RANK", 0, 0},
         {HAND(0, 2) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
-        {HAND(0, 1) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
-        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and of srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
+        {HAND(0, 1) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1 PMI_SIZE=2", 0, 0},
+        {HAND(0, 1) STEP(1, 2, 1, 0, "2"), "and from srun SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", 0, 0},
         {HAND(0, 1) STEP(1, 2, 0, 1, "1(x2)"), "contradict each other", 0, 0},
-        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and of mpirun", 0, 0},
+        {"WORLD_SIZE=1 " OMPI(1, 2, 1, 2), "the environment has WORLD_SIZE=1, and from mpirun", 0, 0},
         {"RANK=1 WORLD_SIZE=8 " OMPI(0, 2, 0, 2) AT, "contradict each other", 0, 0},
         {OMPI(0, 1, 0, 1) STEP(1, 2, 1, 0, "2"), "the environment has OMPI_COMM_WORLD_RANK=0", 0, 0},
         {OMPI(0, 2, 0, 2) STEP(1, 4, 0, 1, "1(x4)"), "contradict each other", 0, 0},
         {OMPI(0, 4, 0, 4) STEP(1, 4, 1, 0, "4"), "contradict each other", 0, 0},
-        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and of mpiexec PMI_RANK=1", 0, 0},
+        {OMPI(0, 2, 0, 2) PMI(1, 2, 1, 2), "and from mpiexec PMI_RANK=1", 0, 0},
         {"GROUP_WORLD_SIZE=1 " TORCH(0, 2, 29500) OMPI(1, 2, 1, 2), "contradict each other", 0, 0},
         /* the same numbers, said twice */
         {HAND(1, 2) OMPI(1, 2, 1, 2), NULL, 1, 2},
@@ -340,8 +340,8 @@ TEST_CASE(test_a_long_name_is_refused) {
     for (int i = 0; i < 2; i++) {
         snprintf(environment, sizeof environment, OMPI(0, 2, 0, 2) "%s=%s", variables[i], name);
         assert_int_equal(discover_in(environment, &self, message), LS_ERR_INVALID);
-        assert_string_equal(message, "the job's name, 'xxxxxxxxxxxxxxxx...', has 128 characters, but must have at most "
-                                     "127: set LS_JOB to a shorter one for all ranks");
+        assert_string_equal(message, "the job's name, 'xxxxxxxxxxxxxxxx...', has 128 characters; expected at most "
+                                     "127: set LS_JOB to a shorter name for all ranks");
         snprintf(environment, sizeof environment, OMPI(0, 2, 0, 2) "%s=%s", variables[i], name + 1);
         assert_int_equal(discover_in(environment, &self, message), LS_OK);
         assert_string_equal(self.job, name + 1);
@@ -353,11 +353,11 @@ TEST_CASE(test_refused_launchers) {
         const char *environment, *message; /* its beginning */
     } cases[] = {
         {OMPI(0, 4, 0, 2) "PMIX_NAMESPACE=ns",
-         "mpirun runs 4 ranks, 2 of them on this machine, and does not say where they meet: set MASTER_ADDR (rank 0's "
+         "mpirun runs 4 ranks, 2 of them on this machine, but does not tell where they meet: set MASTER_ADDR (rank 0's "
          "host) and MASTER_PORT"},
-        {OMPI(0, 4, 0, 2) "MASTER_ADDR=h", "mpirun runs 4 ranks, 2 of them on this machine, and does not say"},
-        {STEP(1, 2, 0, 1, "1(x2)"), "srun runs 2 ranks, 1 of them on this machine, and does not say where"},
-        {"PMI_RANK=0 PMI_SIZE=2" AT, "mpiexec does not say which of its ranks run on this machine: set LOCAL_RANK"},
+        {OMPI(0, 4, 0, 2) "MASTER_ADDR=h", "mpirun runs 4 ranks, 2 of them on this machine, but does not tell"},
+        {STEP(1, 2, 0, 1, "1(x2)"), "srun runs 2 ranks, 1 of them on this machine, but does not tell where"},
+        {"PMI_RANK=0 PMI_SIZE=2" AT, "mpiexec does not tell which of its ranks run on this machine: set LOCAL_RANK"},
         {OMPI(2, 2, 0, 2), "the environment's OMPI_COMM_WORLD_RANK is '2', but must be a number from 0 to 1 (less"},
         {OMPI(0, 65, 0, 65), "the environment's OMPI_COMM_WORLD_SIZE is '65', but must be a number from 1 to 64"},
         {PMI(0, 2, 2, 2), "the environment's MPI_LOCALRANKID is '2', but must be"},

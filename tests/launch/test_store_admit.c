@@ -79,23 +79,22 @@ TEST_WITH(forget_environment, forget_environment, test_a_wrong_token_is_refused)
     for (size_t i = 0; i < COUNT_OF(tokens); i++) {
         snprintf(wrong.token, sizeof wrong.token, "%s", tokens[i]);
         wrong.world_size = 9; /* nothing else is told to one with a wrong token */
-        expect_refusal(
-            server, &wrong,
-            "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the "
-            "same, and another job another port (MASTER_PORT)");
+        expect_refusal(server, &wrong,
+                       "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the "
+                       "same token, and each job a port of its own (MASTER_PORT)");
     }
     wrong.token[0] = '\0';
     expect_refusal(server, &wrong,
-                   "refuses rank 1: it has no LS_JOB_TOKEN; all ranks of a job must have the same, and another job "
-                   "another port (MASTER_PORT)");
+                   "refuses rank 1: its LS_JOB_TOKEN is not set; give all ranks of a job the same token, and each job "
+                   "a port of its own (MASTER_PORT)");
     ddp_store_close(join(server, &job));
     ddp_store_server_stop(server, 0);
     ddp_store_pass open = job;
     open.token[0] = '\0';
     server = serve("127.0.0.1", &open); /* a rank that has a secret does not join a job that has none */
     expect_refusal(server, &job,
-                   "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the "
-                   "same, and another job another port (MASTER_PORT)");
+                   "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the "
+                   "same token, and each job a port of its own (MASTER_PORT)");
     ddp_store_server_stop(server, 0);
 }
 
@@ -120,7 +119,7 @@ TEST_WITH(forget_environment, forget_environment, test_beyond_loopback_a_token_m
             ls_log_capture(NULL, 0);
             char expected[MESSAGE_CAPACITY];
             snprintf(expected, sizeof expected,
-                     "a store at %s:29500 can be reached from other machines, and this job has no secret: set "
+                     "a store at %s:29500 is open to other machines, but this job has no secret: set "
                      "LS_JOB_TOKEN to ",
                      hosts[i]);
             assert_memory_equal(message, expected, strlen(expected));
@@ -171,9 +170,10 @@ TEST_WITH(forget_environment, forget_environment, test_another_job_is_refused_by
         "(MASTER_PORT), and all ranks of a job the same LS_JOB");
     other = job;
     other.world_size = 2;
-    expect_refusal(server, &other,
-                   "serves a job of 3 ranks, but this rank 1 belongs to one of 2 (WORLD_SIZE): give each job a port of "
-                   "its own (MASTER_PORT)");
+    expect_refusal(
+        server, &other,
+        "serves a job of 3 ranks, but this rank 1 belongs to a job of 2 (WORLD_SIZE): give each job a port of "
+        "its own (MASTER_PORT)");
     ddp_store_server_stop(server, 0);
 }
 
@@ -186,7 +186,7 @@ TEST_WITH(forget_environment, forget_environment, test_a_rank_comes_in_once) {
     for (int i = 0; i < 2; i++) {
         expect_refusal(
             server, &job,
-            "has a rank 1 already: it was started twice, or it belongs to another job, which needs a port of "
+            "already has a rank 1: the same was started twice, or belongs to another job, which needs a port of "
             "its own (MASTER_PORT)");
         /* the first one goes on, also after it has given up a connection and made a new one */
         ls_log_capture(message, sizeof message);
@@ -218,7 +218,7 @@ TEST_WITH(forget_environment, forget_environment, test_the_pass_of_a_rank) {
     ls_log_capture(message, sizeof message);
     assert_int_equal(ddp_store_pass_of_rank(&pass, &self), LS_ERR_INVALID);
     ls_log_capture(NULL, 0);
-    assert_string_equal(message, "the environment's LS_JOB_TOKEN has 128 characters, but must have at most 127");
+    assert_string_equal(message, "the environment's LS_JOB_TOKEN has 128 characters; expected at most 127");
     setenv("LS_JOB_TOKEN", value + 1, 1);
     assert_int_equal(ddp_store_pass_of_rank(&pass, &self), LS_OK);
     assert_string_equal(pass.token, value + 1);
@@ -234,10 +234,9 @@ TEST_WITH(forget_environment, forget_environment, test_a_store_without_a_port) {
     ddp_store_pass wrong = job;
     snprintf(wrong.token, sizeof wrong.token,
              "of another job"); /* of the same user: the socket lets it in, the token not */
-    expect_refusal(
-        server, &wrong,
-        "refuses rank 1: its LS_JOB_TOKEN is not that of the job there; all ranks of a job must have the same, "
-        "and another job another port (MASTER_PORT)");
+    expect_refusal(server, &wrong,
+                   "refuses rank 1: its LS_JOB_TOKEN differs from the job's; give all ranks of a job the same token, "
+                   "and each job a port of its own (MASTER_PORT)");
     ddp_store *store = join(server, &job);
     char value[8];
     size_t nbytes = 0;

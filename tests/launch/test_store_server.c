@@ -97,8 +97,8 @@ TEST(test_another_service_at_the_port) {
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &nbytes), 0);
     int port = ntohs(address.sin_port);
     char expected[MESSAGE_CAPACITY];
-    snprintf(expected, sizeof expected, "what listens at 127.0.0.1:%d does not answer as a store of this program does",
-             port);
+    snprintf(expected, sizeof expected,
+             "the process that listens at 127.0.0.1:%d does not answer as a store of this program", port);
     pid_t child = start_child(greet, "220 mail.example.org ready, say hello\r\n");
     expect_no_connection("127.0.0.1", port, 20, LS_ERR_INVALID, expected);
     assert_int_equal(finish_child(child), 0);

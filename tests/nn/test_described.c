@@ -177,7 +177,7 @@ TEST_IN(scratch, a_device_that_computes_is_poisoned) {
     assert_int_equal(ls_model_create_of(&model, device, network, BATCH, LS_FP32), LS_OK);
     (void)ls_model_forward(model, x, BATCH, true);
     assert_int_equal(ls_device_status(device), LS_ERR_INVALID);
-    scratch_expect_error("a described network has nothing for it", NULL);
+    scratch_expect_error("a described network has nothing to compute", NULL);
     ls_model_destroy(model);
     ls_network_destroy(network);
     ls_device_close(device);

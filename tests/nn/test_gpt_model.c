@@ -91,7 +91,7 @@ TEST_IN(scratch, attention_of_other_rows_is_refused) {
         ls_network *network = ls_network_begin(ls_features(rows[i].channels), LS_LOSS_CROSS_ENTROPY);
         const ls_layer layer = {.kind = &ls_attention, .name = "attn", .heads = rows[i].heads};
         assert_int_equal(ls_network_add(network, layer), LS_ERR_INVALID);
-        scratch_expect_error("attn: rows of", "are not q, k and v");
+        scratch_expect_error("attn: rows of", "do not fit q, k and v");
         ls_network_destroy(network);
     }
 }

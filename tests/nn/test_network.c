@@ -108,10 +108,12 @@ TEST_IN(scratch, what_does_not_fit_is_refused) {
         {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"nobody"}}, "no layer of that name"},
         {{.kind = &ls_addition, .name = "a", .reads = {"fc1", "head"}}, "differ in shape"},
         {{.kind = &ls_addition, .name = "a"}, "nothing to add"},
-        {{.kind = &ls_linear, .name = "fc2", .units = 6}, "there is a layer fc2 already"},
-        {{.kind = &ls_linear, .name = "a", .units = 7, .shares = {"fc1.weight"}}, "no such parameter of its shape"},
-        {{.kind = &ls_linear, .name = "a", .units = 6, .shares = {"fc1.bias"}}, "no such parameter of its shape"},
-        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"fc1"}}, "the end of the one before"},
+        {{.kind = &ls_linear, .name = "fc2", .units = 6}, "layer name fc2 is already taken"},
+        {{.kind = &ls_linear, .name = "a", .units = 7, .shares = {"fc1.weight"}},
+         "no earlier parameter has that name and shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .shares = {"fc1.bias"}},
+         "no earlier parameter has that name and shape"},
+        {{.kind = &ls_linear, .name = "a", .units = 6, .reads = {"fc1"}}, "the end of the block before"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ls_network *network = residual_network();

@@ -313,5 +313,5 @@ static void expect_refused(const char *model, int ranks, bool sequence, const ch
 TEST_IN(scratch, what_ranks_cannot_share_is_refused) {
     expect_refused("gpt:2,6,24,16,27", 4, false, "transformer.h.0.attn has 6 heads, which 4 ranks cannot share");
     expect_refused("mlp:784,250,10", 4, false, "layer fc1 has 250 outputs, which 4 ranks cannot share");
-    expect_refused("gpt:2,4,24,18,27", 4, true, "a context of 18 positions, which 4 ranks cannot share");
+    expect_refused("gpt:2,4,24,18,27", 4, true, "a context of 18 positions cannot be shared equally by 4 ranks");
 }

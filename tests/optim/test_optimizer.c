@@ -35,13 +35,13 @@ TEST_IN(scratch, options_out_of_range_are_refused) {
     for (size_t i = 0; i < 3; i++) {
         ls_optimizer_options o = sgd;
         o.learning_rate = bad[i];
-        expect_refused(o, "learning rate", ">= 0");
+        expect_refused(o, "learning rate", "expected at least 0");
         o = adam;
         o.weight_decay = bad[i];
-        expect_refused(o, "weight decay", ">= 0");
+        expect_refused(o, "weight decay", "expected at least 0");
         o = sgd;
         o.momentum = bad[i];
-        expect_refused(o, "momentum", ">= 0");
+        expect_refused(o, "momentum", "expected at least 0");
         o = adam;
         o.beta1 = bad[i];
         expect_refused(o, "betas", "[0, 1)");
@@ -161,15 +161,15 @@ TEST_IN(scratch, settings_that_cannot_be_are_refused) {
     const ls_train_options good = ls_train_defaults();
     ls_train_options o = good;
     o.accumulate = 0;
-    expect_bad_settings(&o, "--accumulate 0", NULL);
+    expect_bad_settings(&o, "--accumulate is 0", NULL);
     o = good;
     o.per_device_batch =
         INT32_MAX / 4; /* times 4 devices, times 4096: beyond what a step can have, not beyond 64 bits */
     o.accumulate = 4096;
-    expect_bad_settings(&o, "too large", "8796093005824");
+    expect_bad_settings(&o, "exceeds the limit", "8796093005824");
     o = good;
     o.save_every = 10;
-    expect_bad_settings(&o, "--save-every", "--save,");
+    expect_bad_settings(&o, "--save-every", "--save FILE");
     o = good;
     o.init = o.resume = "FILE";
     expect_bad_settings(&o, "--init", "--resume");
@@ -230,13 +230,13 @@ TEST_IN(scratch, the_batch_follows_from_the_devices) {
     settings.asked_batch_size = 240; /* says the same */
     expect_batch(settings, 4, 240);
     assert_int_equal(ls_train_options_check(&settings, 3), LS_ERR_USAGE);
-    scratch_expect_error("--batch-size 240 and --per-device-batch 12 exclude each other", "a batch of 180");
+    scratch_expect_error("--batch-size 240 and --per-device-batch 12 contradict each other", "a batch of 180");
     settings = ls_train_defaults();
     settings.asked_batch_size = 3;
     expect_bad_settings(&settings, "4 devices", "3 samples");
     expect_batch(settings, 3, 3);
     settings.asked_batch_size = (int64_t)1 << 40;
-    expect_bad_settings(&settings, "too large", NULL);
+    expect_bad_settings(&settings, "exceeds the limit", NULL);
 }
 
 TEST_IN(scratch, data_must_fit_the_model) {

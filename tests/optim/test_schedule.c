@@ -100,20 +100,20 @@ TEST_IN(scratch, bad_numbers_are_refused) {
         expect_refused(s, "--lr-min", NULL);
         s = plain;
         s.decay_factor = bad[i];
-        expect_refused(s, "--lr-decay ", NULL);
+        expect_refused(s, "--lr-decay is ", NULL);
     }
     ls_schedule s = plain;
     s.decay_epochs = 0;
-    expect_refused(s, "--lr-decay-epochs 0", NULL);
+    expect_refused(s, "--lr-decay-epochs is 0", NULL);
     s = plain;
     s.warmup_steps = -1;
-    expect_refused(s, "--warmup-steps -1", NULL);
+    expect_refused(s, "--warmup-steps is -1", NULL);
     s = plain;
     s.min_rate = 2 * s.rate; /* which only a cosine would come to */
     assert_int_equal(ls_schedule_check(&s), LS_OK);
     s.kind = LS_SCHEDULE_COSINE;
     s.total_steps = 100;
-    expect_refused(s, "--lr-min 1 ", "is above the learning rate, 0.5");
+    expect_refused(s, "--lr-min 1 ", "exceeds the learning rate, 0.5");
 }
 
 TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
@@ -123,9 +123,9 @@ TEST_IN(scratch, a_run_must_have_room_for_its_schedule) {
     s.total_steps = 100;
     assert_int_equal(ls_schedule_check(&s), LS_OK); /* the last step has the full rate */
     s.total_steps = 99;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.kind = LS_SCHEDULE_COSINE;
-    expect_refused(s, "--warmup-steps 100 is longer than the run", "99 steps");
+    expect_refused(s, "--warmup-steps 100 exceeds the run's 99 steps", NULL);
     s.total_steps = 100;
     expect_refused(s, "--warmup-steps 100", "cosine none of the run's 100 steps");
     s.total_steps = 101;

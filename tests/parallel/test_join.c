@@ -252,7 +252,7 @@ static void throw_rank(struct rank *rank) {
     }
     CHECK(status == LS_ERR_INVALID && player.step == 3);
     CHECK(strstr(rank->message, "rank 2 has run out of samples at step 2") != NULL);
-    CHECK((strstr(rank->message, "this rank, which has more, stops too") != NULL) == (rank->rank != 2));
+    CHECK((strstr(rank->message, "this rank, which has more, stops as well") != NULL) == (rank->rank != 2));
     player_close(&player);
 }
 

@@ -116,8 +116,8 @@ TEST_IN(programs, deadlines_are_kept) {
     kill(program_rank(&stopped, 1), SIGSTOP);
     double stopped_us = ls_now_us();
     expect_timely(&limited, limited_us, 1.9, 3, "the job was not done after 2 s and has been ended");
-    expect_timely(&alone, alone_us, 1.9, 3, "rank 1 of 2 did not come within 2 s");
-    expect_timely(&stopped, stopped_us, 1.9, 3, "rank 1 did not come within 2 s");
+    expect_timely(&alone, alone_us, 1.9, 3, "rank 1 of 2 did not arrive within 2 s");
+    expect_timely(&stopped, stopped_us, 1.9, 3, "rank 1 did not arrive within 2 s");
 }
 
 int main(int argc, char **argv) {

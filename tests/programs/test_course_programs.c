@@ -131,11 +131,11 @@ TEST_IN(programs, who_holds_refuses) {
     static const struct {
         const char *options, *text;
     } bad[] = {{"--mode both", "'both' is unknown, choose single, dp or ddp"},
-               {"--devices 65", "it must be 1 to 64"},
+               {"--devices 65", "expected 1 to 64"},
                {"--mode single --devices 2", "--mode single has one device, not 2"},
                {"--devices 9 --batch 8", "9 devices cannot share a batch of 8 samples"},
-               {"--batch 0", "it must be 1 to"},
-               {"--model bla", "there is no model \"bla\""},
+               {"--batch 0", "expected 1 to"},
+               {"--model bla", "unknown model \"bla\""},
                {"--model branched", "has parameters that no pass takes"},
                {"--optimizer lion", "choose sgd, momentum, adam or adamw"},
                {"4", "'4' is not an option"}};
@@ -178,7 +178,7 @@ TEST_IN(programs, who_hangs_ends_well_without_a_way) {
     assert_int_equal(program_run(&p, "ddprun --nproc-per-node 3 who_hangs"), 0);
     assert_string_equal(p.err_text, "");
     assert_int_equal(program_run(&p, "who_hangs"), 2);
-    expect_error("one rank waits for nobody");
+    expect_error("who_hangs needs several ranks");
     assert_int_equal(program_run(&p, "who_hangs --way none"), 2);
 }
 

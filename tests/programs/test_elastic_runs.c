@@ -154,7 +154,7 @@ TEST_IN(programs, test_a_rank_comes_back) {
     make_data();
     kill_in_run("ddp_train --spawn 3 --elastic 2:3 --max-restarts 1", 1, " joins; 3 ranks go on from step ");
     expect_good_run(3, "--quiet");
-    assert_non_null(strstr(p.err_text, " was ended by signal 9 (Killed); it is started again (restart 1 of 1)"));
+    assert_non_null(strstr(p.err_text, " was ended by signal 9 (Killed); this rank starts again (restart 1 of 1)"));
     assert_int_equal(legs[leg_count - 1].ranks, 3);
 }
 
@@ -234,7 +234,7 @@ TEST_IN(programs, test_a_loss_that_is_not_finite) {
                 "ddp_train --spawn 3 --elastic 1:3 --max-restarts 3 --model mlp:784,16,10 --batch-size 60 --steps 100 "
                 "--no-evaluate --lr 1e30");
     assert_int_equal(p.status, 1);
-    assert_null(strstr(p.err_text, "started again"));
+    assert_null(strstr(p.err_text, "starts again"));
     const char *last = strstr(p.err_text, "ddp_train: error: ");
     if (!last || !strstr(last, "exited with status 1: step 1 (epoch 0): the loss is nan")) show_run("no cause");
 }
@@ -258,23 +258,25 @@ TEST_IN(programs, test_refusals) {
     static const struct {
         const char *command, *words;
     } refused[] = {
-        {"ddp_train --spawn 2 --elastic 1:2 --shard-state 1", "--elastic does not go with --shard-state"},
-        {"ddp_train --spawn 2 --elastic 1:2 --pipeline 2", "--elastic does not go with --pipeline"},
-        {"ddp_train --spawn 2 --elastic 1:2 --tensor 2", "--elastic does not go with --tensor"},
-        {"ddp_train --spawn 2 --elastic 1:2 --compress topk:0.1", "--elastic does not go with --compress topk"},
-        {"ddp_train --spawn 2 --elastic 1:2 --join", "--elastic does not go with --uneven and --join"},
-        {"ddp_train --spawn 2 --elastic 1:2 --uneven", "--elastic does not go with --uneven and --join"},
-        {"ddp_train --spawn 2 --elastic 1:2 --debug-ranks", "--elastic does not go with --debug-ranks"},
-        {"ddp_train --spawn 2 --elastic 1:2 --backend nccl", "--elastic does not go with --backend nccl"},
-        {"ddp_train --spawn 2 --elastic 1:2 --device-kind meta", "--elastic does not go with --device-kind meta"},
-        {"ddp_train --spawn 2 --elastic 1:2 --resident-batches 2", "--elastic does not go with --resident-batches"},
-        {"ddp_train --spawn 2 --elastic 1:2 --trace traces", "--elastic does not go with --trace"},
+        {"ddp_train --spawn 2 --elastic 1:2 --shard-state 1", "--elastic cannot be combined with --shard-state"},
+        {"ddp_train --spawn 2 --elastic 1:2 --pipeline 2", "--elastic cannot be combined with --pipeline"},
+        {"ddp_train --spawn 2 --elastic 1:2 --tensor 2", "--elastic cannot be combined with --tensor"},
+        {"ddp_train --spawn 2 --elastic 1:2 --compress topk:0.1", "--elastic cannot be combined with --compress topk"},
+        {"ddp_train --spawn 2 --elastic 1:2 --join", "--elastic cannot be combined with --uneven and --join"},
+        {"ddp_train --spawn 2 --elastic 1:2 --uneven", "--elastic cannot be combined with --uneven and --join"},
+        {"ddp_train --spawn 2 --elastic 1:2 --debug-ranks", "--elastic cannot be combined with --debug-ranks"},
+        {"ddp_train --spawn 2 --elastic 1:2 --backend nccl", "--elastic cannot be combined with --backend nccl"},
+        {"ddp_train --spawn 2 --elastic 1:2 --device-kind meta",
+         "--elastic cannot be combined with --device-kind meta"},
+        {"ddp_train --spawn 2 --elastic 1:2 --resident-batches 2",
+         "--elastic cannot be combined with --resident-batches"},
+        {"ddp_train --spawn 2 --elastic 1:2 --trace traces", "--elastic cannot be combined with --trace"},
         {"ddp_train --spawn 4 --elastic 2:4 --batch-size 64",
          "a batch of 64 samples cannot be shared equally by 3 ranks"},
-        {"ddp_train --spawn 4 --elastic 5:6", "--elastic 5:6 does not allow the 4 ranks that are to be started"},
-        {"ddp_train --spawn 4 --elastic 4", "--elastic is '4', but must be MIN:MAX"},
-        {"ddp_train --spawn 4 --elastic 4:2", "--elastic is '4:2', but must be MIN:MAX"},
-        {"ddp_train --spawn 2 --elastic 0:2", "--elastic is '0:2', but must be MIN:MAX"},
+        {"ddp_train --spawn 4 --elastic 5:6", "--elastic 5:6 does not allow the 4 ranks to be started"},
+        {"ddp_train --spawn 4 --elastic 4", "--elastic is '4'; expected MIN:MAX"},
+        {"ddp_train --spawn 4 --elastic 4:2", "--elastic is '4:2'; expected MIN:MAX"},
+        {"ddp_train --spawn 2 --elastic 0:2", "--elastic is '0:2'; expected MIN:MAX"},
         {"ddp_train --elastic 1:2", "--elastic needs a launcher that outlives its ranks"},
         {"ddprun --nproc-per-node 2 ddp_train --elastic 1:2", "--elastic needs a launcher that outlives its ranks"},
         {"ddprun --nproc-per-node 2 --elastic 3:4 ddp_train", "--elastic 3:4 does not allow the 2 ranks"},

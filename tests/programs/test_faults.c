@@ -151,7 +151,7 @@ TEST_IN(programs, test_a_rank_is_stopped) {
     }
     for (int i = 0; i < JOBS; i++) {
         program *p = &jobs[i].ranks[rows[i].stopped];
-        expect_survivors(&jobs[i], rows[i].stopped, " did not come within 2 s", 1);
+        expect_survivors(&jobs[i], rows[i].stopped, " did not arrive within 2 s", 1);
         kill(p->pid, SIGCONT); /* awake again, it finds the group broken, and says so */
         assert_int_equal(program_finish(p), 3);
         assert_int_equal(count_lines(p->err_text), 1);
@@ -176,14 +176,14 @@ TEST_IN(programs, test_ranks_of_other_settings) {
         int lines;
         const char *option, *first;
     } others[] = {
-        {1, "--lr 0.1", "--lr: rank 1 has 0.1, rank 0 has 0.001; it must be the same on all ranks"},
-        {1, "--epochs 1", "--epochs: rank 1 has 1, rank 0 has 100000; "},
-        {1, "--shard contiguous", "--shard: rank 1 has contiguous, rank 0 has strided; "},
-        {1, "--compress fp16", "--compress: rank 1 has fp16, rank 0 has none; "},
-        {1, "--sync-bn", "--sync-bn: rank 1 has on, rank 0 has off; "},
-        {1, "--shard-state 1", "--shard-state: rank 1 has 1, rank 0 has 0; "},
+        {1, "--lr 0.1", "--lr: rank 1 has 0.1, but rank 0 has 0.001; expected the same on all ranks"},
+        {1, "--epochs 1", "--epochs: rank 1 has 1, but rank 0 has 100000; "},
+        {1, "--shard contiguous", "--shard: rank 1 has contiguous, but rank 0 has strided; "},
+        {1, "--compress fp16", "--compress: rank 1 has fp16, but rank 0 has none; "},
+        {1, "--sync-bn", "--sync-bn: rank 1 has on, but rank 0 has off; "},
+        {1, "--shard-state 1", "--shard-state: rank 1 has 1, but rank 0 has 0; "},
         {1, "--drop-last --timeout 50 --save-module-prefix --save-weights weights",
-         "--drop-last: rank 1 has on, rank 0 has off; "},
+         "--drop-last: rank 1 has on, but rank 0 has off; "},
         {1, "--data random:1", "training data: rank 1 has 60000 samples of 784 x 1 x 1 in 10 classes (sampled hash "},
     };
     enum { COUNT = sizeof others / sizeof *others };
@@ -211,8 +211,8 @@ TEST_IN(programs, test_a_rank_of_options_that_are_wrong_anyway) {
         for (int r = 0; r < 2; r++) {
             program *p = &jobs[i].ranks[r];
             const char *wanted = r == i   ? "2 devices cannot share a batch of 1 samples"
-                                 : i == 1 ? "--batch-size: rank 1 has 1, rank 0 has 60; "
-                                          : "--batch-size: rank 1 has 60, rank 0 has 1; ";
+                                 : i == 1 ? "--batch-size: rank 1 has 1, but rank 0 has 60; "
+                                          : "--batch-size: rank 1 has 60, but rank 0 has 1; ";
             program_finish(p);
             if (p->status != 2 || count_lines(p->err_text) != 1 || !strstr(p->err_text, wanted))
                 fail_msg("rank %d, which should say '%s', ended with %d: %s", r, wanted, p->status, p->err_text);
@@ -255,8 +255,10 @@ TEST_IN(programs, test_ranks_of_a_launcher_with_other_settings) {
     program_run(&p, "ddprun --nproc-per-node 3 /bin/sh %s", scratch_path("script"));
     assert_int_equal(p.status, 2);
     assert_int_equal(count_lines(p.err_text), 3);
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 1 has 1, rank 0 has 0; it must be the same on all ranks"));
-    assert_non_null(strstr(p.err_text, "error: --seed: rank 2 has 2, rank 0 has 0; it must be the same on all ranks"));
+    assert_non_null(
+        strstr(p.err_text, "error: --seed: rank 1 has 1, but rank 0 has 0; expected the same on all ranks"));
+    assert_non_null(
+        strstr(p.err_text, "error: --seed: rank 2 has 2, but rank 0 has 0; expected the same on all ranks"));
     assert_non_null(strstr(p.err_text, "exited with status 2: --seed: rank "));
 }
 
@@ -284,7 +286,7 @@ TEST_IN(programs, test_a_rank_never_joins) {
     start_rank(&jobs[3], 1, "--batch-size 6 --data /no/such/folder");
     for (int missing = 0; missing < 3; missing++) expect_survivors(&jobs[missing], missing, "", 0);
     assert_int_equal(program_finish(&jobs[3].ranks[1]), 1);
-    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; it has said why", 0);
+    expect_survivors(&jobs[3], 1, " of 2 failed before the first step; see its error", 0);
 }
 
 /* --- ranks of a launcher ---------------------------------------------------------------------------------------------- */

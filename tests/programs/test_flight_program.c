@@ -150,7 +150,7 @@ TEST_IN(programs, what_is_no_record_is_refused_in_one_line) {
         if (count_lines(p.err_text) != 1 || p.out_text[0]) fail_msg("%s: %s%s", names[i], p.err_text, p.out_text);
     }
     assert_int_equal(program_run(&p, "flight"), 2);
-    assert_non_null(strstr(p.err_text, "which flight record?"));
+    assert_non_null(strstr(p.err_text, "flight needs the files of a record"));
     assert_int_equal(program_run(&p, "flight --last 65 x"), 2);
 }
 

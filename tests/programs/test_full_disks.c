@@ -75,7 +75,7 @@ static void expect_failure(const char *command, const char *folder, const struct
     bool good =
         p.status == 1 && count_text(p.err_text, ": error: ") >= 1 && count_text(p.err_text, ": error: ") <= errors;
     for (const char *line = p.err_text; good && (line = strstr(line, ": error: ")); line++)
-        good = strstr(line, named) && (strstr(line, why) || strstr(line, "this rank ends with it"));
+        good = strstr(line, named) && (strstr(line, why) || strstr(line, "this rank ends with rank 0"));
     if (!good) fail_msg("%s %s: status %d: %s", command, output->option, p.status, p.err_text);
 }
 

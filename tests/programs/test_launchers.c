@@ -130,7 +130,7 @@ TEST_IN(programs, test_copies_are_refused) {
         {"PMI_RANK=1 PMI_SIZE=2 ddprun --nproc-per-node 2 ddp_train", 2, "each would start ranks of its own"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "
          "ddp_train",
-         1, "mpirun runs 2 ranks, 1 of them on this machine, and does not say where they meet"},
+         1, "mpirun runs 2 ranks, 1 of them on this machine, but does not tell where they meet"},
     };
     static program p;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -175,7 +175,7 @@ TEST_IN(programs, test_an_error_goes_to_no_file_that_is_not_the_launchers) {
     assert_string_equal(fail_beside_pipe("", fds[1], fds[0]), "");
     assert_string_equal(fail_beside_pipe("LS_CAUSE_INODE=1", fds[1], fds[0]), "");
     snprintf(inode, sizeof inode, "LS_CAUSE_INODE=%llu", (unsigned long long)info.st_ino);
-    assert_non_null(strstr(fail_beside_pipe(inode, fds[1], fds[0]), "there is no model"));
+    assert_non_null(strstr(fail_beside_pipe(inode, fds[1], fds[0]), "unknown model"));
     close(fds[0]);
     close(fds[1]);
     for (int fd = 3; fd < 12; fd++) {

@@ -52,7 +52,7 @@ static const struct fate {
     {put_file_in_its_place, {"Not a directory", "No such file or directory"}, FOLDER_HINT, "disk/elsewhere/checkpoint"},
     {put_dead_link_in_its_place, {"No such file or directory"}, FOLDER_HINT, "disk/elsewhere/checkpoint"},
     {remove_folder, {"No such file or directory"}, FOLDER_HINT, NULL},
-    {put_folder_in_the_files_place, {"it is not a regular file", "Is a directory"}, "", NULL},
+    {put_folder_in_the_files_place, {"not a regular file", "Is a directory"}, "", NULL},
 };
 
 /* Rank 0 says so, whatever the moment (tests/base/test_file_gone.c meets each of them), and the others end with it, long

@@ -68,5 +68,5 @@ TEST_IN(programs, one_of_64_ranks_is_lost) {
     static const char *const killed = "rank 37 (pid ";
     lose_one(true, SIGKILL, 1, killed);
     lose_one(false, SIGKILL, 1, killed);
-    lose_one(true, SIGSTOP, 3, "rank 37 did not come within 20 s");
+    lose_one(true, SIGSTOP, 3, "rank 37 did not arrive within 20 s");
 }

@@ -77,9 +77,9 @@ TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
         int status;
         const char *text;
     } cases[] = {
-        {"", 2, "name the folder to write to"},
-        {"SET more", 2, "one folder only, but 'more' follows"},
-        {"SET --count 5 more", 2, "one folder only, but 'more' follows"},
+        {"", 2, "mkdigits needs the folder to write to"},
+        {"SET more", 2, "mkdigits takes one folder only, but 'more' follows"},
+        {"SET --count 5 more", 2, "mkdigits takes one folder only, but 'more' follows"},
         {"SET --count 0", 2, "--count: 0 is out of range"},
         {"SET --test-count -1", 2, "--test-count: -1 is out of range"},
         {"SET --count 1e6", 2, "--count: '1e6'"},
@@ -93,7 +93,7 @@ TEST_WITH(programs_setup, teardown, mistakes_get_one_line) {
         {"data/digits", 2, "--source and FOLDER name the same file"},
         {"data/digits --force", 2, "--source and FOLDER name the same file"},
         {"/dev/full", 1, "/dev/full is not a folder"},
-        {"SET --list /dev/full", 1, "cannot write /dev/full: it is not a regular file"},
+        {"SET --list /dev/full", 1, "cannot write /dev/full: not a regular file"},
     };
     static program p;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

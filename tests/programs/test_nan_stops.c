@@ -132,7 +132,7 @@ TEST_IN(programs, test_weights_with_a_nan) {
         const char *weights = scratch_path("init"), *losses = scratch_path("losses"), *tensor = tensors[m % 4];
         write_bad_weights(weights, tensor);
         program_run(&p, "%s --model mlp:784,32,10 --init %s --dump-losses %s", modes[m].line, weights, losses);
-        snprintf(text, sizeof text, "%s: %s holds NaN, as element ", weights, tensor);
+        snprintf(text, sizeof text, "%s: %s holds NaN at element ", weights, tensor);
         bool by_ddprun = strncmp(modes[m].line, "ddprun", 6) == 0; /* which then says who failed */
         assert_int_equal(program_take_failures(&p) > 0, by_ddprun);
         if (p.status != 1 || count_lines(p.err_text) != 1 + by_ddprun || !strstr(p.err_text, text) || p.out_text[0])

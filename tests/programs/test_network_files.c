@@ -110,10 +110,10 @@ TEST_IN(programs, what_is_wrong_is_said) {
         const char *options, *message;
         int status;
     } cases[] = {
-        {"--model narrow", "there is no model \"narrow\"", 2},
+        {"--model narrow", "unknown model \"narrow\"", 2},
         {"--model /no/such.net", "/no/such.net", 1},
         {"--model convnet:3x3x3,10 --data random:1", "convnet:8: maxpool 2: a window of 2x2 does not fit 32x1x1", 2},
-        {"--model examples/resnet18.net --data random:1", "takes its input's shape from the data, which have none", 2},
+        {"--model examples/resnet18.net --data random:1", "takes its input's shape from the data, which has none", 2},
         {"--model examples/resnet18.net:3x32x32,10", "the model takes 3072", 1},
     };
     static program p;

@@ -105,17 +105,17 @@ TEST_IN(programs, test_what_stages_cannot_do_is_refused) {
     static const struct {
         const char *options, *text;
     } refused[] = {
-        {"--spawn 3 --pipeline 2", "--pipeline 2 takes a multiple of 2 ranks, and there are 3"},
-        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has 3 blocks"},
-        {"--spawn 2 --pipeline 2 --join", "does not go with --uneven and --join"},
-        {"--spawn 2 --pipeline 2 --shard-state 2", "does not go with --shard-state 2 and 3"},
-        {"--spawn 2 --pipeline 2 --find-unused", "does not go with --find-unused"},
-        {"--spawn 2 --pipeline 2 --compress fp16", "does not go with --compress"},
-        {"--spawn 2 --pipeline 2 --debug-ranks", "does not go with --debug-ranks"},
-        {"--spawn 2 --pipeline 2 --checkpoint-activations 1", "does not go with --checkpoint-activations"},
-        {"--spawn 2 --pipeline 2 --cuda-graph", "does not go with --cuda-graph"},
-        {"--spawn 2 --pipeline 2 --resident-batches 2 --steps 4", "does not go with --resident-batches"},
-        {"--spawn 2 --pipeline 2 --device-kind meta", "does not go with --device-kind meta"},
+        {"--spawn 3 --pipeline 2", "--pipeline 2 needs a multiple of 2 ranks, but there are 3"},
+        {"--spawn 4 --pipeline 4 --model convnet", "--pipeline 4: the model has only 3 blocks"},
+        {"--spawn 2 --pipeline 2 --join", "cannot be combined with --uneven and --join"},
+        {"--spawn 2 --pipeline 2 --shard-state 2", "cannot be combined with --shard-state 2 and 3"},
+        {"--spawn 2 --pipeline 2 --find-unused", "cannot be combined with --find-unused"},
+        {"--spawn 2 --pipeline 2 --compress fp16", "cannot be combined with --compress"},
+        {"--spawn 2 --pipeline 2 --debug-ranks", "cannot be combined with --debug-ranks"},
+        {"--spawn 2 --pipeline 2 --checkpoint-activations 1", "cannot be combined with --checkpoint-activations"},
+        {"--spawn 2 --pipeline 2 --cuda-graph", "cannot be combined with --cuda-graph"},
+        {"--spawn 2 --pipeline 2 --resident-batches 2 --steps 4", "cannot be combined with --resident-batches"},
+        {"--spawn 2 --pipeline 2 --device-kind meta", "cannot be combined with --device-kind meta"},
         {"--spawn 2 --pipeline 2 --schedule gpipe --accumulate 64 --batch-size 64", "in flight"},
     };
     for (size_t i = 0; i < COUNT_OF(refused); i++) {

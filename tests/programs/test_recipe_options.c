@@ -236,7 +236,7 @@ TEST_IN(programs, options_that_cannot_be_are_refused) {
         const char *line, *said;
     } cases[] = {
         {"--lr-schedule cosine --data stream:data/digits", "give --steps"},
-        {"--warmup-steps 30 --steps 20", "--warmup-steps 30 is longer than the run, which has 20 steps"},
+        {"--warmup-steps 30 --steps 20", "--warmup-steps 30 exceeds the run's 20 steps"},
         {"--warmup-steps 20 --steps 20 --lr-schedule cosine", "--warmup-steps 20 leaves"},
         {"--save-every 3", "--save-every needs --save"},
         {"--save-module-prefix --save none", "--save-module-prefix needs --save-weights"},

@@ -201,18 +201,18 @@ TEST_IN(programs, test_bad_files) {
     expect_failure("node.json:2", line);
     snprintf(line, sizeof line, "replay --trace=%s", scratch_folder());
     expect_failure(scratch_folder(), line);
-    expect_failure("resnet50 does not say how ranks can share its layers",
+    expect_failure("resnet50 does not describe how ranks can share its layers",
                    "replay --node=hgx-h200 --workload=resnet50 --batch=8 --mode=ddp --tensor=2");
-    expect_failure("3 ranks are no grid of --tensor 2",
+    expect_failure("3 ranks do not form a grid of --tensor 2",
                    "replay --node=hgx-h200 --workload=wide --batch=8 --mode=ddp --tensor=2 --n=3");
     expect_failure("leaves 1 of 4 ranks without any", ON " --batch=9 --n=4 --mode=ddp");
-    expect_failure("and not 5: launches under the host's lock",
+    expect_failure("ms, not 5: launches under the host's lock",
                    ON " --batch=8 --mode=single --calibrate-t1=5 --host-lock=100");
     /* before anything is built or written */
     snprintf(line, sizeof line,
              "replay --node=dgx1-v100 --workload=resnet50 --batch=65536 --n=1,65536 --mode=ddp --out=%s/never",
              scratch_folder());
-    expect_failure("tasks, and at most", line);
+    expect_failure("tasks; at most", line);
     assert_int_equal(access(scratch_path("never"), F_OK), -1);
     expect_failure("16", "replay --node=course --workload=course --batch=64 --n=16 --mode=dp"); /* it has 8 */
     snprintf(line, sizeof line, ON " --batch=8 --json=%s/none/replay.json", scratch_folder());

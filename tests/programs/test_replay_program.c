@@ -184,7 +184,8 @@ TEST_IN(programs, test_rows_name_their_nodes) {
                      0);
     assert_non_null(strstr(p.out_text, " 16 x 8 "));
     assert_int_equal(program_run(&p, "%s --n=12 --hierarchical", line), 1);
-    assert_non_null(strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs as many on each node, and 8 fit"));
+    assert_non_null(
+        strstr(p.err_text, "a hierarchical all-reduce of 12 ranks needs the same number on each node; 8 fit"));
 }
 
 TEST_IN(programs, test_a_step_over_nodes) {

@@ -123,11 +123,11 @@ TEST_IN(programs, test_the_argument_of_old_launchers) {
         const char *line, *text;
     } wrong[] = {
         {"ddp_train --local-rank 1 --steps 2",
-         "--local-rank 1: this process is local rank 0, since no launcher has set LOCAL_RANK"},
-        {"ddp_train --local-rank first --steps 2", "--local-rank first: this process is local rank 0"},
+         "--local-rank is 1, but this process is local rank 0, since no launcher has set LOCAL_RANK"},
+        {"ddp_train --local-rank first --steps 2", "--local-rank is first, but this process is local rank 0"},
         {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 ddp_train "
          "--local_rank=0",
-         "--local-rank 0: this process is local rank 1 (LOCAL_RANK)"},
+         "--local-rank is 0, but this process is local rank 1 (LOCAL_RANK)"},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         assert_int_equal(program_run(&p, "%s", wrong[i].line), 2);

@@ -168,7 +168,7 @@ TEST_IN(programs, test_epochs) {
     free(metrics);
     program_run(&rest, "%s --epochs 3 --resume %s --metrics %s", line, scratch_path("part"), scratch_path("metrics"));
     assert_int_equal(rest.status, 2);
-    assert_non_null(strstr(rest.err_text, "holds the lines of an earlier run, and --resume would write over them"));
+    assert_non_null(strstr(rest.err_text, "holds the lines of an earlier run, which --resume would overwrite"));
     program_run(&rest, "%s --epochs 3 --save %s --resume %s", line, scratch_path("again"), scratch_path("whole"));
     assert_int_equal(rest.status, 0);
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));
@@ -199,9 +199,12 @@ TEST_IN(programs, test_refusals) {
     static const struct {
         const char *options, *words;
     } rows[] = {
-        {"--model mlp:784,32,10 --batch-size 60", "is of a run with model mlp:784,16,10; this one has mlp:784,32,10"},
-        {"--model mlp:784,16,10 --batch-size 30", "is of a run with batch size 60; this one has 30, under which"},
-        {"--model mlp:784,16,10 --batch-size 60 --optimizer sgd", "is of a run with optimizer adam; this one has sgd"},
+        {"--model mlp:784,32,10 --batch-size 60",
+         "was written by a run with model mlp:784,16,10; this run has mlp:784,32,10"},
+        {"--model mlp:784,16,10 --batch-size 30",
+         "was written by a run with batch size 60; this run has 30, which would change"},
+        {"--model mlp:784,16,10 --batch-size 60 --optimizer sgd",
+         "was written by a run with optimizer adam; this run has sgd"},
     };
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;

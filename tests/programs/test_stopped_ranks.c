@@ -50,7 +50,7 @@ TEST_IN(programs, test_a_rank_is_stopped_before_its_program_begins) {
         program_start(&jobs[victim], LAUNCH "/bin/sh %s", scratch_path(name));
     }
     for (int victim = 0; victim < RANKS; victim++)
-        expect_named(&jobs[victim], victim, " of 3 did not come within 2 s to compare the ranks' settings");
+        expect_named(&jobs[victim], victim, " of 3 did not arrive within 2 s to compare the ranks' settings");
 }
 
 /* At any moment of it, or soon after: loading, in the store, meeting, comparing, before the first step. */

@@ -160,7 +160,7 @@ static void train_beside_strangers(bool as_nobody) {
     await_rounds(self, 5);
     expect_refused(port, "LS_JOB_TOKEN=secret LS_JOB=second",
                    "serves job 'first', but this rank 1 belongs to job 'second'");
-    expect_refused(port, "LS_JOB_TOKEN=another LS_JOB=first", "its LS_JOB_TOKEN is not that of the job there");
+    expect_refused(port, "LS_JOB_TOKEN=another LS_JOB=first", "its LS_JOB_TOKEN differs from the job's");
     start_rank(&ranks[1], 1, 2, port, own);
     for (int r = 0; r < 2; r++) {
         program_finish(&ranks[r]);
@@ -202,7 +202,7 @@ TEST_IN(programs, test_a_second_rank_1) {
     start_rank(&ranks[1], 1, 3, port, "A=1");
     start_rank(&twin, 1, 3, port, "A=1");
     program *refused = await_either(&ranks[1], &twin), *taken = refused == &twin ? &ranks[1] : &twin;
-    expect_refusal(refused, "has a rank 1 already: it was started twice, or it belongs to another job");
+    expect_refusal(refused, "already has a rank 1: the same was started twice, or belongs to another job");
     start_rank(&ranks[2], 2, 3, port, "A=2");
     assert_int_equal(program_finish(taken), 0);
     assert_int_equal(program_finish(&ranks[2]), 0);

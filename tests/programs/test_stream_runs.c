@@ -90,10 +90,10 @@ TEST_IN(programs, test_bad_data_ends_the_run_at_its_batch) {
         expect_status(1, line);
         const char *place = strstr(p.err_text, rows[i].place);
         if (!place) fail_msg("%s: stderr: %s", line, p.err_text);
-        assert_non_null(strstr(place, "train-images-idx3-ubyte is truncated: it ends within sample 70 of 100\n"));
+        assert_non_null(strstr(place, "train-images-idx3-ubyte is truncated: the file ends within sample 70 of 100\n"));
     }
     snprintf(line, sizeof line, "ddp_train --spawn 2 --batch-size 10 --join --no-shuffle --data stream:%s",
              scratch_folder());
     expect_status(1, line);
-    assert_non_null(strstr(p.err_text, "it ends within sample 70 of 100"));
+    assert_non_null(strstr(p.err_text, "the file ends within sample 70 of 100"));
 }

@@ -98,7 +98,7 @@ TEST_IN(programs, test_a_checkpoint_in_the_middle_of_an_epoch) {
     /* another text is another vocabulary, and so another model */
     assert_int_equal(program_run(&p, "dp_train " MODEL " --data sums:0 --steps 20 --resume %s", checkpoint), 1);
     assert_int_equal(count_lines(p.err_text), 1);
-    assert_non_null(strstr(p.err_text, "is of a run with model gpt:1,2,16,16,"));
+    assert_non_null(strstr(p.err_text, "was written by a run with model gpt:1,2,16,16,"));
 }
 
 TEST_IN(programs, test_uneven_ends) {
@@ -181,11 +181,12 @@ TEST_IN(programs, test_refusals_take_one_line) {
         {"--model gpt:1,1,8,4096 --data text:LICENSE", "text:LICENSE is too short", 1},
         {"--model gpt:1,1,8,4096", "the text of generated sums is too short", 1},
         {"--model gpt:1,1,8,8,9 --data text:LICENSE", "its vocabulary of 9 is too small", 2},
-        {"--model gpt --data data/digits", "--data data/digits has images, and gpt takes tokens", 2},
-        {"--model mlp --data text:LICENSE", "--data text:LICENSE is a text, and mlp takes images", 2},
+        {"--model gpt --data data/digits", "--data data/digits has images, but gpt takes tokens", 2},
+        {"--model mlp --data text:LICENSE", "--data text:LICENSE is a text, but mlp takes images", 2},
         {"--model gpt:1,3,8,8", "8", 2}, /* HEADS that do not divide CHANNELS */
-        {"--generate 3", "--generate continues a text, and mlp takes images", 2},
-        {"--model gpt --generate 3 --data random:0", "--generate continues a text, and --data random:0 is none", 2},
+        {"--generate 3", "--generate continues a text, but mlp takes images", 2},
+        {"--model gpt --generate 3 --data random:0", "--generate continues a text, but --data random:0 is not a text",
+         2},
         {"--model gpt --generate 0", "--generate", 2},
         {"--model gpt --temperature 0 --generate 3", "--temperature", 2},
     };

@@ -116,9 +116,9 @@ TEST_IN(programs, what_does_not_go_with_it_is_refused) {
     static const struct {
         const char *line, *text;
     } cases[] = {
-        {"dp_train --devices 2 --virtual-time", "--virtual-time is what a trace is recorded in: give --trace DIR"},
-        {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time is for CPU devices"},
-        {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time is for CPU devices"},
+        {"dp_train --devices 2 --virtual-time", "--virtual-time needs a trace to be recorded: give --trace DIR"},
+        {"dp_train --device-kind meta --devices 2 --trace t --virtual-time", "--virtual-time needs CPU devices"},
+        {"ddp_train --device-kind cuda --trace t --virtual-time", "--virtual-time needs CPU devices"},
         {"LS_CPU_STREAMS=shuffle:1 dp_train --trace t --virtual-time", "LS_CPU_STREAMS is \"shuffle:1\""},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

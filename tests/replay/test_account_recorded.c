@@ -69,7 +69,7 @@ TEST_IN(scratch, a_trace_without_times_is_refused) {
     struct ls_account *account = (struct ls_account *)&s; /* to be overwritten */
     assert_int_equal(ls_account_recorded(&account, s.trace), LS_ERR_INVALID);
     assert_null(account);
-    scratch_expect_error("no task whose times are known", NULL);
+    scratch_expect_error("no task with known times", NULL);
     scene_end(&s);
 }
 

@@ -264,7 +264,7 @@ TEST_IN(scratch, tasks_without_duration_are_refused) {
         if (i == 0) scene_host(&s, lane, -1);
         if (i == 1) scene_kernel(&s, lane, -1);
         if (i == 2) scene_collective(&s, lane, 0, 1, -1);
-        scene_expect_refusal(&s, "task 0", "no duration: find one from its flops");
+        scene_expect_refusal(&s, "task 0", "no duration; derive one from its flops");
         scene_end(&s);
     }
     scene_begin(&s);
@@ -295,7 +295,7 @@ TEST_IN(scratch, times_that_numbers_cannot_say_are_refused) {
     scene_host(&s, lane, 1e308);
     scene_host(&s, lane, 1e308);
     scene_host(&s, lane, 1);
-    scene_expect_refusal(&s, "task 1 (host", "later than numbers can say");
+    scene_expect_refusal(&s, "task 1 (host", "later than the clock can represent");
     scene_end(&s);
 }
 

@@ -246,7 +246,7 @@ TEST_CASE(test_a_name_that_is_not_there_says_where_it_was_looked_for) {
     assert_int_equal(ls_node_open(&node, "no-such-node"), LS_ERR_IO);
     assert_null(node);
     assert_non_null(
-        strstr(node_message, "there is no file no-such-node: looked for labs/replay/nodes/no-such-node.json, /"));
+        strstr(node_message, "cannot find no-such-node: looked for labs/replay/nodes/no-such-node.json, /"));
     node_message[0] = '\0';
     assert_int_equal(ls_node_open(&node, "./no-such-node"), LS_ERR_IO);
     assert_non_null(strstr(node_message, "looked for ./no-such-node"));

@@ -84,7 +84,7 @@ TEST(groups_that_lie_differently_are_refused) {
     assert_int_equal(ls_node_view(&view, b.node, 3, 3, 2), LS_ERR_INVALID);
     assert_int_equal(ls_node_view(&view, b.node, 2, 12, 3), LS_ERR_INVALID);
     ls_log_restore(sink);
-    assert_non_null(strstr(line, "3 apart lies differently on nodes of 8 devices"));
+    assert_non_null(strstr(line, "3 apart differ between nodes of 8 devices"));
     assert_int_equal(ls_node_view(&view, b.node, 2, 3, 1), LS_OK);
     ls_node_close(view);
     planned_end(&b);

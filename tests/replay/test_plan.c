@@ -326,7 +326,7 @@ TEST_IN(scratch, what_cannot_be_replayed_is_refused) {
     b.options.batch = 65536;
     b.options.devices = 65536;
     b.options.steps = 1000;
-    expect_refusal(&b, "tasks, and at most 3e+07 are replayed");
+    expect_refusal(&b, "tasks; at most 3e+07 can be replayed");
     b.options.mode = LS_PLAN_SINGLE;
     b.options.devices = 2;
     expect_refusal(&b, "a program for one device");

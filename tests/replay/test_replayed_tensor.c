@@ -209,13 +209,13 @@ static void expect_refusal(const char *name, const struct ls_plan *plan, const c
 
 TEST_WITH(open_all, close_all, what_cannot_be_shared_is_refused_by_name) {
     struct ls_plan plan = plan_of(8, 64);
-    expect_refusal("gpt2-124m", &plan, "transformer.h.0.attn.tiles has heads that they do not divide");
-    expect_refusal("resnet50", &plan, "resnet50 does not say how ranks can share its layers");
+    expect_refusal("gpt2-124m", &plan, "transformer.h.0.attn.tiles has heads that the ranks do not divide");
+    expect_refusal("resnet50", &plan, "resnet50 does not describe how ranks can share its layers");
     plan.tensor = 3;
-    expect_refusal("wide", &plan, "8 ranks are no grid of --tensor 3");
+    expect_refusal("wide", &plan, "8 ranks do not form a grid of --tensor 3");
     plan = plan_of(2, 64);
     plan.sequence = true;
-    expect_refusal("wide", &plan, "wide is no text");
+    expect_refusal("wide", &plan, "wide is not a text");
     plan = plan_of(2, 64);
     plan.every = 1;
     expect_refusal("wide", &plan, "--checkpoint-activations");

@@ -251,10 +251,10 @@ TEST_IN(scratch, plans_that_cannot_be_are_refused) {
     plan.shard_state = 1;
     ls_trace *trace;
     assert_int_equal(record_steps(&trace, workload, node, &plan), LS_ERR_INVALID);
-    scratch_expect_error("state is sharded over at most 64 ranks, not 128", NULL);
+    scratch_expect_error("at most 64 ranks can share the state, not 128", NULL);
     plan = topk(0.01, true);
     plan.shard_state = 1;
     assert_int_equal(record_steps(&trace, workload, node, &plan), LS_ERR_INVALID);
-    scratch_expect_error("top-k sends a part of them", NULL);
+    scratch_expect_error("top-k sends only a part of them", NULL);
     close_all(NULL);
 }

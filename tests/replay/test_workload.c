@@ -259,8 +259,8 @@ static void expect_refusal(const char *from, const char *to, const char *line, c
 
 TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"name\": \"small\", ", "", "small.json:1: ", "name is missing");
-    expect_refusal("\"source\": \"a test\"", "\"source\": 7", "small.json:1: ", "source must be a text");
-    expect_refusal("[\"of two layers\"]", "[1]", "small.json:1: ", "a note is a text");
+    expect_refusal("\"source\": \"a test\"", "\"source\": 7", "small.json:1: ", "source must be a string");
+    expect_refusal("[\"of two layers\"]", "[1]", "small.json:1: ", "a note must be a string");
     expect_refusal("\"input_bytes\": 40", "\"input_bytes\": -1", "small.json:2: ", "input_bytes must lie between");
     expect_refusal("\"answer_bytes\": 8", "\"answer_bytes\": 1e300", "small.json:2: ", "answer_bytes must lie between");
     expect_refusal("\"output_bytes\": 12", "\"output_byte\": 12", "small.json:", "output_byte");
@@ -273,10 +273,11 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
                    "small.json:3: ", "precision cannot be fp8");
     expect_refusal("\"sgd\"", "\"sgd\", \"defaults\": {\"replicate\": \"post\"}",
                    "small.json:3: ", "replicate cannot be post");
-    expect_refusal("\"parameters\": 63", "\"parameters\": 64", "small.json:3: ", "63 parameters together, not 64");
-    expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121", "small.json:3: ", "120 flops together, not 121");
+    expect_refusal("\"parameters\": 63", "\"parameters\": 64", "small.json:3: ", "63 parameters together; expected 64");
+    expect_refusal("\"forward_flops\": 120", "\"forward_flops\": 121",
+                   "small.json:3: ", "120 flops together; expected 121");
     expect_refusal("\"source\": \"here\", \"layers\"", "\"layers\"", "small.json:5: ", "source is missing");
-    expect_refusal("\"linear\"", "\"quadratic\"", "small.json:6: ", "no kind of layer is called quadratic");
+    expect_refusal("\"linear\"", "\"quadratic\"", "small.json:6: ", "unknown kind of layer quadratic");
     expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"cut\": \"rows\"",
                    "small.json:6: ", "a layer is cut by outputs or inputs, not by rows");
     expect_refusal("\"kind\": \"linear\"", "\"kind\": \"linear\", \"heads\": 0",
@@ -293,7 +294,7 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("{\"weight\": 50, \"bias\": 5}", "[50, 5]", "small.json:7: ", "parameters must be an object");
     expect_refusal("\"repeat\": 2", "\"repeat\": 0", "small.json:8: ", "repeat must lie between");
     expect_refusal("\"repeat\": 2", "\"repeat\": 1000000000", "small.json:8: ", "repeat must lie between");
-    expect_refusal("\"repeat\": 2", "\"repeat\": 10000", "small.json:8: ", "more than 10000 layers");
+    expect_refusal("\"repeat\": 2", "\"repeat\": 10000", "small.json:8: ", "too many layers; expected at most 10000");
     expect_refusal("\"first\": 1", "\"first\": -1", "small.json:8: ", "first must lie between");
     expect_refusal("\"first\": 1", "\"frist\": 1", "small.json:8: ", "frist");
     expect_refusal("\"kept\": 0", "\"kernels\": 17", "small.json:9: ", "kernels must lie between");
@@ -317,7 +318,7 @@ TEST_IN(scratch, blocks_that_explode_are_refused) {
         (size_t)snprintf(text + length, sizeof text - length,
                          "{\"name\": \"y\", \"kind\": \"add\", \"flops\": 0, \"input\": 0, \"output\": 0}]}]}]}]}]}");
     assert_int_equal(ls_workload_parse(&w, "bomb", text, length), LS_ERR_INVALID);
-    scratch_expect_error("bomb:", "more than 10000 layers");
+    scratch_expect_error("bomb:", "too many layers; expected at most 10000");
     assert_int_equal(ls_workload_open(&w, "no-such-network"), LS_ERR_IO);
     scratch_expect_error("no-such-network", NULL);
 }

@@ -107,7 +107,7 @@ TEST_IN(scratch, lines_of_an_earlier_run_are_kept) {
     scratch_write("checkpoint", "", 0);
     o.metrics = scratch_path("metrics");
     o.resume = scratch_path("checkpoint");
-    expect_conflict(&o, "/metrics holds the lines of an earlier run, and --resume would write over them", NULL);
+    expect_conflict(&o, "/metrics holds the lines of an earlier run, which --resume would overwrite", NULL);
     o.resume_if_present = o.resume; /* goes on with them */
     o.resume = NULL;
     assert_int_equal(ls_report_check(&o), LS_OK);
@@ -275,11 +275,11 @@ static void expect_no_begin(const char *metrics, const char *why) {
 
 TEST_IN(scratch, a_pipe_without_a_reader_is_not_waited_for) {
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    expect_no_begin(scratch_path("pipe"), "nobody reads this pipe");
+    expect_no_begin(scratch_path("pipe"), "no process reads this pipe");
     ls_train_options o = ls_train_defaults();
     o.metrics = scratch_path("pipe"); /* found before ranks are started */
     assert_int_equal(ls_report_check(&o), LS_ERR_IO);
-    scratch_expect_error("nobody reads this pipe", NULL);
+    scratch_expect_error("no process reads this pipe", NULL);
 }
 
 TEST_IN(scratch, what_takes_no_lines_is_refused) {
@@ -287,7 +287,7 @@ TEST_IN(scratch, what_takes_no_lines_is_refused) {
     snprintf(address.sun_path, sizeof address.sun_path, "%s", scratch_path("socket"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    expect_no_begin(address.sun_path, "neither a file nor a pipe");
+    expect_no_begin(address.sun_path, "expected a file or a pipe");
     close(fd);
 }
 

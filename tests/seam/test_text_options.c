@@ -45,7 +45,7 @@ TEST_IN(scratch, images_that_are_given_are_refused) {
         ls_train_options o = options_for("gpt", i < 2 ? data[i] : given);
         assert_int_equal(ls_train_options_check(&o, 1), LS_OK);
         assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-        scratch_expect_error("has images, and gpt takes tokens", o.data);
+        scratch_expect_error("has images, but gpt takes tokens", o.data);
         assert_true(!train && !test);
     }
 }
@@ -82,10 +82,10 @@ TEST_IN(scratch, the_datas_vocabulary_completes_the_model) {
     assert_true(!train && !test);
     o = options_for("gpt", "sums:x");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-    scratch_expect_error("sums:x", "no number");
+    scratch_expect_error("sums:x", "expected a number as the seed");
     o = options_for("gpt", "text:");
     assert_int_equal(ls_train_open_first(&o, &train, &test), LS_ERR_USAGE);
-    scratch_expect_error("names no file", NULL);
+    scratch_expect_error("needs the name of a file", NULL);
 }
 
 TEST_IN(scratch, a_model_of_images_takes_no_text) {
@@ -98,7 +98,7 @@ TEST_IN(scratch, a_model_of_images_takes_no_text) {
         assert_int_equal(ls_train_open_first(&o, &train, &test), LS_OK);
         assert_true(!train && !test);
         assert_int_equal(ls_train_open_data(&o, model, &train, &test), LS_ERR_USAGE);
-        scratch_expect_error("is a text, and mlp:784,10 takes images", data[i]);
+        scratch_expect_error("is a text, but mlp:784,10 takes images", data[i]);
         assert_null(ls_train_data_folder(&o));
     }
     assert_int_equal(ls_train_sample_tokens(model), 0);
@@ -110,12 +110,12 @@ TEST_IN(scratch, only_a_text_is_continued_and_by_what_computes) {
     ls_train_options o = options_for("convnet", NULL);
     o.generate = 5;
     assert_int_equal(ls_train_options_check(&o, 1), LS_ERR_USAGE);
-    scratch_expect_error("--generate continues a text, and convnet takes images", NULL);
+    scratch_expect_error("--generate continues a text, but convnet takes images", NULL);
     o = options_for("gpt", NULL);
     o.generate = 5;
     o.device_kind = LS_TRAIN_DEVICES_META;
     assert_int_equal(ls_train_options_check(&o, 1), LS_ERR_USAGE);
-    scratch_expect_error("--generate does not go with meta devices", NULL);
+    scratch_expect_error("--generate cannot be combined with meta devices", NULL);
 }
 
 /* Each file of a text is an input, which no output may name. */

@@ -166,7 +166,7 @@ TEST_IN(scratch, test_a_cycle_is_named_and_not_what_waits_for_it) {
 TEST_IN(scratch, test_what_does_not_exist_is_refused) {
     ls_trace *trace = small_trace(false);
     ls_trace_add_edge(trace, 10, 1);
-    expect_refused(trace, "task 1 waits for task 10", "there are 10");
+    expect_refused(trace, "task 1 waits for task 10", "there are only 10");
     trace = small_trace(false);
     ls_trace_add_edge(trace, 1, -1);
     expect_refused(trace, "task -1 waits", NULL);

@@ -45,8 +45,9 @@ TEST_IN(scratch, ranks_that_would_run_out_at_different_steps) {
     numbers_init(&data, 45);
     expect_refusal(&options, 4, LS_OK, NULL);
     sharing.uneven = true;
-    expect_refusal(&options, 4, LS_ERR_INVALID,
-                   "rank 0 has 12 steps in an epoch, rank 1 has 11: use --join, or --drop-last, or leave out --uneven");
+    expect_refusal(
+        &options, 4, LS_ERR_INVALID,
+        "rank 0 has 12 steps in an epoch, but rank 1 has 11: use --join or --drop-last, or leave out --uneven");
     assert_int_equal(ls_train_check(&options, 4, (ls_sharing){.shard = LS_SHARD_CONTIGUOUS}, &data.base, NULL), LS_OK);
     assert_int_equal(ls_train_check(&options, 1, sharing, &data.base, NULL), LS_OK);
     sharing.join = true;
@@ -59,9 +60,9 @@ TEST_IN(scratch, ranks_that_would_run_out_at_different_steps) {
     expect_refusal(&options, 4, LS_OK, NULL);
     numbers_init(&data, 47);
     options.batch_size = 4;
-    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 12 steps in an epoch, rank 3 has 11");
+    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 12 steps in an epoch, but rank 3 has 11");
     numbers_init(&data, 3);
-    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 1 step in an epoch, rank 3 has 0");
+    expect_refusal(&options, 4, LS_ERR_INVALID, "rank 0 has 1 step in an epoch, but rank 3 has 0");
     sharing.join = true;
     expect_refusal(&options, 4, LS_OK, NULL);
 }
@@ -70,7 +71,7 @@ TEST_IN(scratch, streams_need_join_and_equal_batches) {
     ls_train_options options = options_of(6);
     numbers_init_stream(&data, 45);
     expect_refusal(&options, 1, LS_OK, NULL);
-    expect_refusal(&options, 2, LS_ERR_INVALID, "nobody knows how long a stream is, so that its 2 ranks may run out");
+    expect_refusal(&options, 2, LS_ERR_INVALID, "the length of a stream is not known, so its 2 ranks may run out");
     expect_refusal(&options, 4, LS_ERR_INVALID, "a stream's batch of 6 samples cannot be shared equally by 4 ranks");
     sharing.join = true;
     expect_refusal(&options, 2, LS_OK, NULL);
@@ -81,7 +82,7 @@ TEST_IN(scratch, runs_that_are_too_short_or_too_long) {
     ls_train_options options = options_of(46);
     numbers_init(&data, 45);
     options.drop_last = true;
-    expect_refusal(&options, 1, LS_ERR_INVALID, "45 training samples give no full batch of 46; leave out --drop-last");
+    expect_refusal(&options, 1, LS_ERR_INVALID, "45 training samples do not fill a batch of 46; leave out --drop-last");
     options.batch_size = 4;
     options.epochs = INT64_MAX / 16;
     expect_refusal(&options, 1, LS_ERR_USAGE, "epochs are too many");
@@ -264,7 +265,7 @@ TEST_IN(scratch, a_stream_without_a_full_batch) {
     options.drop_last = true;
     options.steps = 5;
     assert_int_equal(train(&options, &result), LS_ERR_INVALID);
-    scratch_expect_error("an epoch of stream:data/digits gives no full batch of 1501", "--drop-last");
+    scratch_expect_error("an epoch of stream:data/digits does not fill a batch of 1501", "--drop-last");
 }
 
 TEST_IN(scratch, streams_that_do_not_fit) {

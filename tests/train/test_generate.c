@@ -163,7 +163,7 @@ TEST_IN(scratch, images_are_not_continued) {
     ls_dataset_close(f.test);
     assert_int_equal(ls_dataset_random(&f.test, 1, 10, &image), LS_OK);
     assert_int_equal(ls_generate(f.model, f.test, &generation, bytes), LS_ERR_INVALID);
-    scratch_expect_error("no text", NULL);
+    scratch_expect_error("needs a text to continue", NULL);
     close_fixture(&f);
 }
 

@@ -84,7 +84,7 @@ static ls_status join_inner(ls_comm *comm, struct ls_mpi_group *g, const ls_comm
     ls_status status = ls_comm_create_shm(&g->inner, &inner);
     if (status == LS_OK) status = ls_comm_alloc_shared(g->inner, NULL, LS_MPI_STAGE_BYTES, &stage);
     g->stage = stage;
-    if (status != LS_OK) (void)ls_comm_abort(comm, "it could not join the group of its host's ranks");
+    if (status != LS_OK) (void)ls_comm_abort(comm, "the rank could not join the group of its host's ranks");
     return status;
 }
 
@@ -92,7 +92,8 @@ static ls_status join(ls_comm *comm, const ls_comm_options *options) {
     struct node node = find_node(comm, comm->rank);
     ls_status status = choose(comm, options, &node);
     struct ls_mpi_group *g = status == LS_OK ? calloc(1, sizeof *g) : NULL;
-    if (status == LS_OK && !g) status = ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "no memory for a group over MPI");
+    if (status == LS_OK && !g)
+        status = ls_comm_break(comm, LS_ERR_NO_MEMORY, NULL, "cannot allocate memory for a group over MPI");
     if (status != LS_OK) return status;
     comm->carrier_state = g;
     g->tag = (int)(comm->name_hash % GROUPS) * LS_MPI_TAGS;

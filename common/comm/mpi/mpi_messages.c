@@ -43,7 +43,7 @@ static ls_status await_posted(struct message *m) {
 }
 
 /* Tells the other end, and hears, what is about to go each way. The announcements lie in MPI's memory, at its beginning. */
-static ls_status meet(struct message *m, bool sends, bool receives) {
+static ls_status exchange_announcements(struct message *m, bool sends, bool receives) {
     struct end *ends = (struct end *)(void *)ls_mpi_memory(m->comm, 2 * sizeof *ends);
     if (!ends) return LS_ERR_NO_MEMORY;
     struct end *out = &ends[0], *in = &ends[1];
@@ -92,7 +92,7 @@ ls_status ls_mpi_run_message(const ls_operation *operation) {
                         .peer = g->all.rank[operation->what.root],
                         .tag = g->tag};
     bool sends = m.what->kind != LS_OPERATION_RECV, receives = m.what->kind != LS_OPERATION_SEND;
-    ls_status status = meet(&m, sends, receives);
+    ls_status status = exchange_announcements(&m, sends, receives);
     bool recorded = m.what->kind == LS_OPERATION_SEND_RECV ? operation->comm->rank < m.what->root : true;
     if (status == LS_OK && ls_probing() && recorded) ls_comm_probe_meeting(operation, NULL);
     return status == LS_OK ? move_pieces(&m, sends, receives) : status;

@@ -154,7 +154,7 @@ static ls_status start(const ls_comm *comm, const char *name, char *hosts) {
     snprintf(host, sizeof host, "%d", server.host);
     error = spawn((char *[]){path, (char *)(uintptr_t)name, host, hosts, NULL});
     if (error != 0) return ls_fail(LS_ERR_SYSTEM, "cannot start %s: %s", path, strerror(error));
-    if (!read_frame(&nbytes)) return ls_fail(LS_ERR_SYSTEM, "%s did not start; its own error stands above", path);
+    if (!read_frame(&nbytes)) return ls_fail(LS_ERR_SYSTEM, "%s did not start; see the error of its own above", path);
     key_of(key, "server", 0, ls_job_rank(comm, comm->rank));
     return server.bootstrap.set(server.bootstrap.context, key, server.frame, nbytes);
 }
@@ -203,7 +203,7 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options) {
             server.bootstrap.get(server.bootstrap.context, key, server.environment, FRAME_BYTES - ENTRIES, &nbytes);
     }
     if (status != LS_OK) {
-        (void)ls_comm_abort(comm, "it cannot start Open MPI's server");
+        (void)ls_comm_abort(comm, "the rank cannot start Open MPI's server");
         return status;
     }
     /* Open MPI takes this for another launcher than mpirun, JSM, whose processes look for their PMIx server by themselves. */

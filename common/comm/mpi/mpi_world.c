@@ -150,11 +150,10 @@ static ls_status start(ls_comm *comm, const ls_comm_options *options) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank != comm->rank || size != comm->world_size || world.threads < MPI_THREAD_MULTIPLE || !world.closed)
-        return ls_comm_break(comm, LS_ERR_UNSUPPORTED, NULL,
-                             "this Open MPI makes rank %d of %d rank %d of %d%s: it must be 4.1 and allow "
-                             "MPI_THREAD_MULTIPLE",
-                             comm->rank, comm->world_size, rank, size,
-                             world.closed ? "" : ", and does not let its server go");
+        return ls_comm_break(
+            comm, LS_ERR_UNSUPPORTED, NULL,
+            "Open MPI makes rank %d of %d rank %d of %d%s: expected Open MPI 4.1 with MPI_THREAD_MULTIPLE", comm->rank,
+            comm->world_size, rank, size, world.closed ? "" : ", and does not let its server go");
     world.rank = rank;
     world.name = (uint32_t)comm->name_hash;
     return LS_OK;
@@ -191,10 +190,9 @@ ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struc
         late[r] = late[r] || (ls_comm_announced(comm, LS_CHANNEL_HOST, r)->offset >> 32 | 1ULL << 32) != known;
     for (int r = 0; r < comm->world_size; r++)
         if (late[r])
-            return ls_comm_break(
-                comm, LS_ERR_UNSUPPORTED, NULL,
-                "%s came later than the others, and Open MPI takes nobody in after the start: start the "
-                "job anew, or leave --backend mpi out",
-                ls_comm_ranks_text(text, late, comm));
+            return ls_comm_break(comm, LS_ERR_UNSUPPORTED, NULL,
+                                 "%s started later than the others, and Open MPI accepts no ranks after the start: "
+                                 "start the job again, or leave --backend mpi out",
+                                 ls_comm_ranks_text(text, late, comm));
     return LS_OK;
 }

@@ -96,7 +96,7 @@ void ls_nccl_enrol(struct ls_nccl_group *g) {
     pthread_mutex_unlock(&enrolled_lock);
 }
 
-static void strike_off(const struct ls_nccl_group *g) {
+static void unregister_group(const struct ls_nccl_group *g) {
     pthread_mutex_lock(&enrolled_lock);
     struct ls_nccl_group **link = &enrolled;
     while (*link != g) link = &(*link)->next;
@@ -105,7 +105,7 @@ static void strike_off(const struct ls_nccl_group *g) {
 }
 
 /* Only this rank's end: its peers are told by the group that failed, or find out for themselves. */
-static void doom(struct ls_nccl_group *g) {
+static void fail_neighbour(struct ls_nccl_group *g) {
     int intact = LS_OK;
     (void)atomic_compare_exchange_strong(&g->comm->failure, &intact, (int)LS_ERR_PEER);
     atomic_store(&g->doomed, true);
@@ -115,7 +115,7 @@ static void doom(struct ls_nccl_group *g) {
 void ls_nccl_abort_neighbours(struct ls_nccl_group *g) {
     pthread_mutex_lock(&enrolled_lock);
     for (struct ls_nccl_group *other = enrolled; other; other = other->next)
-        if (other != g && other->device == g->device) doom(other);
+        if (other != g && other->device == g->device) fail_neighbour(other);
     pthread_mutex_unlock(&enrolled_lock);
 }
 
@@ -180,7 +180,7 @@ static void take_down(struct ls_nccl_crew *crew, const ls_comm *comm) {
 }
 
 void ls_nccl_destroy(struct ls_nccl_group *g) {
-    strike_off(g);
+    unregister_group(g);
     await_ending(g->ending, ls_now_us() + leave_us(g->comm));
     if (atomic_fetch_sub(&g->crew->open, 1) == 1) take_down(g->crew, g->comm);
     for (size_t p = 0; p < LS_NCCL_PENDING && g->pending[p].event; p++) (void)cudaEventDestroy(g->pending[p].event);
@@ -202,7 +202,7 @@ void ls_nccl_close(ls_comm *comm) {
     ls_nccl_enter(g);
     bool failed = atomic_load(&comm->failure) != LS_OK || ls_comm_is_broken(comm);
     if (!failed && stays_busy(g)) {
-        (void)ls_comm_abort(comm, "it left with operations on their way");
+        (void)ls_comm_abort(comm, "the rank left with operations in flight");
         failed = true;
     }
     if (failed) ls_nccl_abort(g);

@@ -121,7 +121,7 @@ static ls_status put(const ls_operation *operation, ls_stream *stream) {
     const struct ls_cuda_lane *lane = ls_cuda_lane_of(stream);
     char text[LS_TEXT_CAPACITY];
     if (lane->gpu != g->gpu)
-        return ls_fail(LS_ERR_INVALID, "%s: the stream is one of GPU %d, the group has attached GPU %d",
+        return ls_fail(LS_ERR_INVALID, "%s: the stream is on GPU %d, but the group has attached GPU %d",
                        ls_announcement_text(comm, text, &operation->what, true), lane->gpu, g->gpu);
     ls_status status = ls_device_status(ls_stream_device(stream));
     if (status == LS_OK) {

@@ -133,7 +133,7 @@ static ls_status await_first(struct ls_nccl_group **groups, int count) {
 
 static void undo(struct ls_nccl_group **groups, int count) {
     for (int p = 0; p < count && groups[p]; p++) {
-        (void)ls_comm_abort(groups[p]->comm, "NCCL did not come up");
+        (void)ls_comm_abort(groups[p]->comm, "NCCL did not initialize");
         ls_device_unwatch(groups[p]->device, groups[p]);
         ls_nccl_abort(groups[p]);
     }

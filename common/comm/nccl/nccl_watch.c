@@ -106,7 +106,7 @@ static ls_status break_with(struct ls_nccl_group *g, ncclResult_t result, const 
 }
 
 /* NCCL's own state: LS_OK as long as it is well, or busy. */
-static ls_status ask_nccl(struct ls_nccl_group *g, const ls_announcement *what, ncclResult_t *state) {
+static ls_status query_nccl(struct ls_nccl_group *g, const ls_announcement *what, ncclResult_t *state) {
     ncclResult_t result = ncclCommGetAsyncError(g->nccl, state);
     if (result == ncclSuccess) result = *state;
     if (result == ncclSuccess || result == ncclInProgress) return LS_OK;
@@ -138,7 +138,7 @@ ls_status ls_nccl_ask_mate(struct ls_nccl_group *mate) {
     return LS_OK;
 }
 
-static ls_status look_around(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
+static ls_status check_peers(struct ls_nccl_group *g, const ls_announcement *what, bool *missing) {
     ls_comm *comm = g->comm;
     char ranks_text[LS_RANKS_TEXT_CAPACITY];
     bool ranks[LS_COMM_MAX_RANKS], died;
@@ -160,21 +160,21 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
     if (what->kind == LS_OPERATION_ATTACH_NCCL)
         return ls_comm_break(
             comm, LS_ERR_TIMEOUT, NULL,
-            "NCCL did not come up within %g s, though all %d ranks began: is there a firewall (NCCL_SOCKET_IFNAME "
-            "chooses the network), or a container with a small /dev/shm (docker --shm-size)? NCCL_DEBUG=INFO "
-            "says more",
+            "NCCL did not initialize within %g s, though all %d ranks began: check the firewall (NCCL_SOCKET_IFNAME "
+            "chooses the network) and a container's /dev/shm (docker --shm-size); see NCCL_DEBUG=INFO",
             comm->timeout_s, comm->world_size);
     if (anybody)
-        return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not come within %g s",
+        return ls_comm_break(comm, LS_ERR_TIMEOUT, what, "%s did not arrive within %g s",
                              ls_comm_ranks_text(ranks, missing, comm), comm->timeout_s);
     if (g->pending_count == 0)
         return ls_comm_break(comm, LS_ERR_TIMEOUT, NULL,
                              "%s, or another operation of the same graph, did not end within %g s: a rank is late, or "
                              "has launched another graph",
                              ls_announcement_text(comm, text, what, true), comm->timeout_s);
-    return ls_comm_break(comm, LS_ERR_TIMEOUT, what,
-                         "all ranks have enqueued it, but it did not end within %g s (NCCL_DEBUG=INFO says more)",
-                         comm->timeout_s);
+    return ls_comm_break(
+        comm, LS_ERR_TIMEOUT, what,
+        "all ranks have enqueued the operation, but no result arrived within %g s (NCCL_DEBUG=INFO says more)",
+        comm->timeout_s);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -182,18 +182,19 @@ static ls_status break_late(struct ls_nccl_group *g, const ls_announcement *what
 /* A group that somebody has broken, and NCCL's own state. */
 static ls_status examine(struct ls_nccl_group *g, const ls_announcement *what, ncclResult_t *state) {
     ls_status status = ls_comm_check(g->comm, what);
-    return status == LS_OK ? ask_nccl(g, what, state) : status;
+    return status == LS_OK ? query_nccl(g, what, state) : status;
 }
 
 /* What the other ranks know of an operation that has been waited for since `since_us`. */
-static ls_status patrol(struct ls_nccl_group *g, const ls_announcement *what, double since_us, double now_us) {
+static ls_status check_late_operation(struct ls_nccl_group *g, const ls_announcement *what, double since_us,
+                                      double now_us) {
     bool missing[LS_COMM_MAX_RANKS];
     bool late = now_us - since_us > g->comm->timeout_s * 1e6;
     if (now_us < g->patrol_us && !late) return LS_OK;
     g->patrol_us = now_us + LS_PATROL_US;
     ls_flight_look(g->comm);
     ls_status status = ls_nccl_ask_mates(g);
-    if (status == LS_OK) status = look_around(g, what, missing);
+    if (status == LS_OK) status = check_peers(g, what, missing);
     return status == LS_OK && late ? break_late(g, what, missing) : status;
 }
 
@@ -206,7 +207,7 @@ ls_status ls_nccl_await_call(struct ls_nccl_group *g, ncclResult_t result, const
         ls_status status = examine(g, what, &result);
         if (status != LS_OK || result == ncclSuccess) return status;
         double now_us = ls_now_us();
-        status = patrol(g, what, begin_us, now_us);
+        status = check_late_operation(g, what, begin_us, now_us);
         if (status != LS_OK) return status;
         if (now_us - begin_us < LS_SETTLE_SPIN_US)
             sched_yield();
@@ -224,7 +225,7 @@ static ls_status give_up(struct ls_nccl_group *g, ls_status status) {
 }
 
 /* When captured operations began is not known: the wait's beginning must do. */
-static ls_status look(struct ls_nccl_group *g, double now_us, double waited_us) {
+static ls_status check_group(struct ls_nccl_group *g, double now_us, double waited_us) {
     ncclResult_t state;
     bool busy = ls_nccl_is_busy(g);
     if (busy && !g->nccl)
@@ -236,7 +237,7 @@ static ls_status look(struct ls_nccl_group *g, double now_us, double waited_us) 
     if (busy && oldest->seen_us <= 0) oldest->seen_us = now_us;
     const ls_announcement *what = busy ? &oldest->what : &g->last_captured;
     ls_status status = examine(g, what, &state);
-    if (status == LS_OK) status = patrol(g, what, busy ? oldest->seen_us : now_us - waited_us, now_us);
+    if (status == LS_OK) status = check_late_operation(g, what, busy ? oldest->seen_us : now_us - waited_us, now_us);
     return status == LS_OK ? LS_OK : give_up(g, status);
 }
 
@@ -246,7 +247,7 @@ ls_status ls_nccl_watch(void *context, double waited_us) {
     double now_us = ls_now_us();
     ls_status status = LS_OK;
     if (now_us >= g->look_us) {
-        status = look(g, now_us, waited_us);
+        status = check_group(g, now_us, waited_us);
         g->look_us = now_us + LS_LOOK_US;
     }
     ls_nccl_leave(g);

@@ -66,7 +66,7 @@ static ls_status open_blas(ls_device *device, struct ls_cuda_lane *lane, int maj
 static ls_status open_stream(ls_device *device, ls_stream_kind kind, int multiprocessors) {
     struct ls_cuda_device *own = ls_cuda_device_of(device);
     struct ls_cuda_stream *stream = calloc(1, sizeof *stream);
-    if (!stream) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a stream");
+    if (!stream) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a stream");
     stream->base.device = device;
     stream->base.kind = kind;
     pthread_mutex_init(&stream->timing.lock, NULL);
@@ -112,7 +112,7 @@ static ls_status cuda_open(ls_device *device) {
                        device->options.index);
     }
     struct ls_cuda_device *own = calloc(1, sizeof *own);
-    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "no memory for device %d", device->options.index);
+    if (!own) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for device %d", device->options.index);
     own->gpu = device->options.index;
     device->backend_state = own;
     device->stream_mode = "cuda";

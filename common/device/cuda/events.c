@@ -37,7 +37,7 @@ static void release(void *memory) {
 
 static ls_status make_native(ls_event *event, int gpu) {
     struct native *native = calloc(1, sizeof *native);
-    if (!native) return ls_fail(LS_ERR_NO_MEMORY, "no memory for event \"%s\"", event->name);
+    if (!native) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for event \"%s\"", event->name);
     native->gpu = gpu;
     ls_status status = LS_CUDA(gpu, cudaEventCreateWithFlags(&native->event, cudaEventDisableTiming));
     if (status != LS_OK) {

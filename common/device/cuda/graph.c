@@ -37,7 +37,7 @@ ls_status ls_cuda_swap_capture_mode(int gpu, enum cudaStreamCaptureMode *mode) {
 static struct ls_cuda_capture *new_capture(ls_device *device) {
     struct ls_cuda_capture *capture = calloc(1, sizeof *capture);
     if (!capture) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a graph");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a graph");
         return NULL;
     }
     capture->holders = 1;
@@ -89,7 +89,7 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
     else
         status = ls_cuda_check(error, lane->gpu, "recording a graph");
     struct cuda_graph *made = status == LS_OK ? calloc(1, sizeof *made) : NULL;
-    if (status == LS_OK && !made) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a graph");
+    if (status == LS_OK && !made) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a graph");
     if (status == LS_OK) status = LS_CUDA(lane->gpu, cudaGraphInstantiate(&made->executable, graph, 0));
     if (graph) (void)cudaGraphDestroy(graph);
     if (status != LS_OK) {

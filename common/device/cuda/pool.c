@@ -176,7 +176,8 @@ static ls_status make_native(struct ls_cuda_pool *pool) {
 ls_status ls_cuda_pool_open(struct ls_cuda_pool **out, ls_device *device, int gpu) {
     *out = NULL;
     struct ls_cuda_pool *pool = calloc(1, sizeof *pool);
-    if (!pool) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the pool of device %d", ls_device_index(device));
+    if (!pool)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the pool of device %d", ls_device_index(device));
     pool->device = device;
     pool->gpu = gpu;
     pthread_mutex_init(&pool->lock, NULL);

@@ -38,8 +38,8 @@ static ls_status timed_out(ls_device *device, const struct ls_cuda_awaited *awai
     cudaStream_t nobody = NULL;
     if (!atomic_compare_exchange_strong(&own->stuck, &nobody, awaited->stream))
         return LS_ERR_TIMEOUT; /* said already */
-    return ls_fail(LS_ERR_TIMEOUT, "waited %g s in vain for the %s \"%s\" of device %d (GPU %d)", ls_wait_timeout_s(),
-                   awaited->kind, awaited->name, ls_device_index(device), own->gpu);
+    return ls_fail(LS_ERR_TIMEOUT, "timed out after %g s waiting for the %s \"%s\" of device %d (GPU %d)",
+                   ls_wait_timeout_s(), awaited->kind, awaited->name, ls_device_index(device), own->gpu);
 }
 
 static ls_status look_until_there(ls_device *device, const struct ls_cuda_awaited *awaited) {
@@ -90,10 +90,10 @@ static ls_status report_fault(ls_stream *stream) {
     if (fault.kind == LS_CUDA_FAULT_NONE) return LS_OK;
     ls_status status;
     if (fault.kind == LS_CUDA_FAULT_LABEL) {
-        status = ls_fail(LS_ERR_INVALID, "cross_entropy: label %" PRId64 " is outside of [0, %d)", fault.value,
+        status = ls_fail(LS_ERR_INVALID, "cross_entropy: label %" PRId64 " is out of range [0, %d)", fault.value,
                          (int)fault.limit);
     } else if (fault.kind == LS_CUDA_FAULT_TOKEN) {
-        status = ls_fail(LS_ERR_INVALID, "embedding: token %" PRId64 " is outside of [0, %d)", fault.value,
+        status = ls_fail(LS_ERR_INVALID, "embedding: token %" PRId64 " is out of range [0, %d)", fault.value,
                          (int)fault.limit);
     } else {
         status = ls_fail(LS_ERR_INVALID,
@@ -137,5 +137,5 @@ ls_status ls_cuda_check_launch(ls_stream *stream, const char *label) {
     ls_log_restore(before);
     if (status == LS_OK) return LS_OK;
     if (strncmp(said, label, strlen(label)) == 0) return ls_fail(status, "%s", said);
-    return ls_fail(status, "%s: %s", label, said[0] ? said : "the GPU has failed before");
+    return ls_fail(status, "%s: %s", label, said[0] ? said : "the GPU has failed earlier");
 }

@@ -33,7 +33,7 @@ ls_status ls_cuda_workspace_nbytes(int major, size_t *nbytes) {
     for (const char *at = text; *at;) {
         size_t kib, count;
         if (!take_number(&at, &kib) || !take_number(&at, &count)) {
-            return ls_fail(LS_ERR_USAGE, "CUBLAS_WORKSPACE_CONFIG is \"%s\"; it takes :KIB:COUNT, as in :4096:8", text);
+            return ls_fail(LS_ERR_USAGE, "CUBLAS_WORKSPACE_CONFIG is \"%s\"; expected :KIB:COUNT, as in :4096:8", text);
         }
         *nbytes += (kib * count) << 10;
     }

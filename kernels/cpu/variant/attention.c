@@ -1,17 +1,17 @@
 /* attention — causal attention, head by head: scores in memory, or tile by tile.
- *   idea  : a head's rows of q, k, v are made floats once, while those of the next head are fetched. Then
- *           LS_ATTENTION_TILE rows of q meet as many rows of k after the other: products (product.h) in the L1 cache, of
- *           which only the triangle is computed where rows meet themselves. In memory: all scores of the rows, softmax, then products with v. Tiled: a row keeps its largest
- *           score and the sum of exponentials so far; when the largest grows, what has been summed is multiplied by
- *           exp(old - new). Backward goes through the same tiles, rows of k one after the other. Tiled, it computes scores
- *           once more, and p = exp(s - log sum)
+ *   idea  : a head's rows of q, k, v are converted to fp32 once, while those of the next head are prefetched. Then
+ *           each tile of LS_ATTENTION_TILE rows of q is multiplied by one tile of k after another (product.h), in
+ *           the L1 cache; on the diagonal only the triangle is computed. In memory: all scores of the rows, softmax,
+ *           then products with v. Tiled: a row keeps its largest score and the sum of exponentials so far; when the
+ *           largest grows, the sum so far is multiplied by exp(old - new). Backward visits the same tiles, in
+ *           ascending order of k. Tiled, it computes scores once more, and p = exp(s - log sum)
  *   cost  : flops of ops.def, tiled backward a quarter more, and what the triangles waste: about a fifth of 64 positions,
  *           less of more. Of 64 positions and 32 channels, half of the time goes into packing, exp and sums over rows
  *   memory: 6 rows of floats for each position, and tiles; with scores in memory, two tiles of rows of scores
  *   halves: widened when they are packed. y and dqkv are rounded; p and ds only with scores in memory
- *   order : products: one chain of fused multiply-adds in ascending order of positions or channels; where sums of y are
- *           multiplied, the chain goes on from there. Sums over a row in LS_LANES parts. Nothing depends on other heads
- *           or sequences, or, but for numbers that are not finite, on later positions */
+ *   order : products: one chain of fused multiply-adds in ascending order of positions or channels; where sums of y
+ *           are rescaled, the chain continues from the rescaled value. Sums over a row in LS_LANES parts. Nothing
+ *           depends on other heads or sequences, or, but for numbers that are not finite, on later positions */
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/variant/half.h"
 #include "kernels/cpu/variant/product.h"

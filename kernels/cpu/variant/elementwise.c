@@ -42,7 +42,8 @@ ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
     } else if (a->from == LS_FP32 && a->to == LS_FP32) {
         memcpy(a->y, a->x, a->count * sizeof(float));
     } else {
-        return ls_fail(LS_ERR_INVALID, "cast from %s to %s: one must be fp32, the other fp32, fp16 or bf16",
+        return ls_fail(LS_ERR_INVALID,
+                       "cannot cast from %s to %s; expected fp32 on one side, and fp32, fp16 or bf16 on the other",
                        ls_dtype_name(a->from), ls_dtype_name(a->to));
     }
     return LS_OK;
@@ -51,7 +52,7 @@ ls_status LS_CPU(cast)(const struct ls_cast_arguments *a) {
 ls_status LS_CPU(cast_divide)(const struct ls_cast_divide_arguments *a) {
     float block[LS_BLOCK];
     if (!is_half(a->to)) {
-        return ls_fail(LS_ERR_INVALID, "cast_divide to %s: it must be fp16 or bf16", ls_dtype_name(a->to));
+        return ls_fail(LS_ERR_INVALID, "cast_divide cannot write %s; expected fp16 or bf16", ls_dtype_name(a->to));
     }
     for (size_t i = 0, count; (count = ls_block_count(a->to, a->count - i)) > 0; i += count) {
         uint16_t *y = (uint16_t *)a->y + i;

@@ -1,11 +1,12 @@
 /* entries — the largest elements of an array, as a list; and sums of such lists.
- *   idea  : the bits of |x|, read as a whole number, are in the order of the values, and a NaN's are beyond infinity's. So the
- *           k-th largest is found digit by digit: count how often each value of the highest digit occurs, walk down until k
- *           elements are reached, go on with the elements that have this digit. What is larger than the border is chosen, and
- *           of what is equal to it the first ones. Nothing is sorted, and the list comes out in the order of the array
+ *   idea  : the bits of |x|, read as an integer, sort like the values, with NaN above infinity. So the k-th largest
+ *           is found digit by digit: count how often each value of the highest digit occurs, walk down until k
+ *           elements are reached, go on with the elements that have this digit. Elements above the border are
+ *           chosen, and of those equal to it the first ones. Nothing is sorted, and the list comes out in the order
+ *           of the array
  *   cost  : top_k reads the array four times, 8 KiB of counts beside it; the sums touch what their lists name, and clear the rest
  *   order : of the sums: list after list
- *   fails : not: every float has its place, and whole numbers are counted */
+ *   fails : never: all floats are ordered, and counts are integers */
 #include "kernels/cpu/variant/variant.h"
 
 enum { FIRST_NAN = 0x7f800001, DIGITS = 3, MOST_VALUES = 1 << 11 };

@@ -16,7 +16,7 @@ ls_status LS_CPU(cross_entropy)(const struct ls_cross_entropy_arguments *a) {
         float *d = a->dlogits + r * a->classes;
         int64_t label = a->labels[r];
         if (label < 0 || (uint64_t)label >= a->classes) {
-            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld, outside of the %zu classes", r, (long long)label,
+            return ls_fail(LS_ERR_INVALID, "row %zu has label %lld; expected a label below %zu", r, (long long)label,
                            a->classes);
         }
         /* subtracting the largest logit changes nothing but keeps exp from overflowing */

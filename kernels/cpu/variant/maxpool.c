@@ -49,7 +49,7 @@ typedef uint8_t byte_quad __attribute__((vector_size(4)));
 static int clamp_to_row(int o, int out_width) { return o + QUAD <= out_width ? o : out_width - QUAD; }
 
 /* Compares four windows' values at place `k` with the best so far, and keeps the winners. */
-static inline void challenge(quad *best, int_quad *at, quad value, int32_t k) {
+static inline void keep_largest(quad *best, int_quad *at, quad value, int32_t k) {
     int_quad wins = (value > *best) | ~(value <= INFINITY); /* a NaN is not <= infinity */
     *best = (quad)((wins & (int_quad)value) | (~wins & (int_quad)*best));
     *at = (wins & k) | (~wins & *at);
@@ -71,9 +71,9 @@ static void forward_row_2x2(float *restrict y, uint8_t *restrict choice, const f
         int_quad at = {0};
         load_columns(x + 2 * begin, &best, &second);
         load_columns(x + 2 * begin + width, &third, &fourth);
-        challenge(&best, &at, second, 1);
-        challenge(&best, &at, third, 2);
-        challenge(&best, &at, fourth, 3);
+        keep_largest(&best, &at, second, 1);
+        keep_largest(&best, &at, third, 2);
+        keep_largest(&best, &at, fourth, 3);
         byte_quad choices = __builtin_convertvector(at, byte_quad);
         memcpy(y + begin, &best, sizeof best);
         memcpy(choice + begin, &choices, sizeof choices);

@@ -1,4 +1,4 @@
-/* product — small matrix products, of which a triangle may be enough; and transposition.
+/* product — small matrix products, whole or only a triangle of the result; and transposition.
  *   idea  : tile by tile (product_tile.h). Of a triangle, each row of tiles has only the columns or the steps that its
  *           rows need
  *   cost  : that of the tiles; of a triangle of n rows half of it, and about ROWS / n and 16 / n more

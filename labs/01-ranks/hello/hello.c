@@ -72,7 +72,7 @@ static ls_status be_threads(const struct settings *s) {
     ls_status status = ls_launcher_refuse_copies("be all ranks", "leave --threads or the launcher out");
     if (status != LS_OK) return status;
     struct thread_rank *ranks = calloc((size_t)s->threads, sizeof *ranks);
-    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d ranks", s->threads);
+    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d ranks", s->threads);
     ls_comm *comms[LS_COMM_MAX_RANKS] = {NULL};
     ls_comm_options options = {.world_size = s->threads, .timeout_s = s->timeout_s};
     status = ls_comm_create_threads(comms, &options);

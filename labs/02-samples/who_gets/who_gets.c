@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, false);
     ls_status status = parse(&settings, argc, argv, &help);
     if (status == LS_OK && !help)
-        status = ls_launcher_refuse_copies("print the same", "start it once, without the launcher");
+        status = ls_launcher_refuse_copies("print the same", "start the program once, without the launcher");
     if (status == LS_OK && !help) {
         print_chunks(&settings);
         status = print_epochs(&settings);

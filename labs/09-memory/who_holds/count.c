@@ -115,7 +115,7 @@ static ls_status count_model(struct holds_bytes *held, struct holds_sizes *sizes
     ls_status status = open_devices(&s, 1);
     if (status == LS_OK) status = ls_model_create(&s.model, s.devices[0], description, samples, LS_FP32);
     if (status == LS_OK && ls_model_untaken(s.model))
-        status = ls_fail(LS_ERR_USAGE, "\"%s\" has parameters that no pass takes: each mode treats them in its own way",
+        status = ls_fail(LS_ERR_USAGE, "\"%s\" has parameters that no pass takes, which each mode treats differently",
                          description);
     if (status == LS_OK) {
         float *data;

@@ -67,7 +67,7 @@ static ls_status set_value(void *context, const char *key, const void *value, si
 static ls_status get_value(void *context, const char *key, void *value, size_t capacity, size_t *nbytes) {
     struct board *board = context;
     for (double until_us = ls_now_us() + TIMEOUT_S * 1e6; !atomic_load(&board->ready);) {
-        if (ls_now_us() > until_us) return ls_fail(LS_ERR_TIMEOUT, "the other rank did not come to %s", key);
+        if (ls_now_us() > until_us) return ls_fail(LS_ERR_TIMEOUT, "the other rank did not arrive for %s", key);
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     if (board->nbytes > capacity) return ls_fail(LS_ERR_INVALID, "the value of %s is too long", key);
@@ -109,7 +109,7 @@ static ls_status operate_with_memory(const struct rank *rank) {
     void *memory = NULL;
     char *host = malloc(nbytes);
     ls_status status = comm_patterns_create(&patterns, BACKENDS_RANKS, LS_FP32, LS_REDUCE_SUM);
-    if (!host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for the trial");
+    if (!host) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the trial");
     if (status == LS_OK) status = ls_device_alloc(rank->device, LS_MEMORY_WORKSPACE, nbytes, "a trial", &memory);
     if (status == LS_OK) status = operate(rank, patterns, host, memory, nbytes);
     ls_device_free(rank->device, memory);
@@ -137,7 +137,7 @@ static bool is_here(const backends_backend *backend, char *why) {
     int gpus = 0;
     if (backend->kind != LS_DEVICE_CUDA) return true;
     ls_find_gpus(&gpus, why, BACKENDS_TEXT);
-    if (gpus > 0 && gpus < BACKENDS_RANKS && own_gpu(backend)) snprintf(why, BACKENDS_TEXT, "there is one GPU only");
+    if (gpus > 0 && gpus < BACKENDS_RANKS && own_gpu(backend)) snprintf(why, BACKENDS_TEXT, "there is only one GPU");
     return gpus >= (own_gpu(backend) ? BACKENDS_RANKS : 1);
 }
 
@@ -240,7 +240,7 @@ ls_status backends_try(backends_answer *answer, const backends_backend *backend,
     int count = backend->kind == LS_DEVICE_META ? 1 : BACKENDS_RANKS, children = backend->processes ? count : 1;
     pid_t pids[BACKENDS_RANKS];
     for (int r = 0; r < count; r++)
-        board->answers[r] = (backends_answer){.kind = BACKENDS_WRONG, .why = "it ended before it was done"};
+        board->answers[r] = (backends_answer){.kind = BACKENDS_WRONG, .why = "the rank ended early"};
     fflush(NULL);
     ls_status status = LS_OK;
     for (int r = 0; r < children; r++) {

@@ -72,12 +72,12 @@ static char *period_of(const comm_patterns *patterns, int row) {
 ls_status comm_patterns_create(comm_patterns **out, int n, ls_dtype dtype, ls_reduce_op reduce) {
     *out = NULL;
     comm_patterns *patterns = malloc(sizeof *patterns);
-    if (!patterns) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the test data");
+    if (!patterns) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the test data");
     *patterns = (comm_patterns){.n = n, .dtype = dtype, .element_nbytes = ls_dtype_nbytes(dtype)};
     patterns->memory = malloc(((size_t)n + 1) * PERIOD * patterns->element_nbytes);
     if (!patterns->memory) {
         free(patterns);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the test data");
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the test data");
     }
     for (size_t place = 0; place < PERIOD; place++) {
         size_t at = place * patterns->element_nbytes;
@@ -140,7 +140,7 @@ void comm_fill(const comm_patterns *patterns, const comm_slot *slot) {
 
 static ls_status report(const comm_slot *slot, const char *what, const char *buffer, size_t index, double got,
                         double want) {
-    return ls_fail(LS_ERR_INVALID, "%s: wrong result on rank %d: element %zu of the %s is %g and should be %g", what,
+    return ls_fail(LS_ERR_INVALID, "%s: wrong result on rank %d: element %zu of the %s is %g; expected %g", what,
                    slot->rank, index, buffer, got, want);
 }
 

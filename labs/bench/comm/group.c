@@ -45,7 +45,7 @@ static ls_status set_value(void *context, const char *key, const void *value, si
     struct meeting_point *point = context;
     int i = atomic_fetch_add(&point->taken, 1);
     if (i >= KEYS_MAX || nbytes > VALUE_CAPACITY)
-        return ls_fail(LS_ERR_INVALID, "no room for the key %s (%zu bytes)", key, nbytes);
+        return ls_fail(LS_ERR_INVALID, "the store has no room for the key %s (%zu bytes)", key, nbytes);
     snprintf(point->entry[i].key, KEY_CAPACITY, "%s", key);
     memcpy(point->entry[i].value, value, nbytes);
     point->entry[i].nbytes = nbytes;
@@ -64,7 +64,7 @@ static ls_status get_value(void *context, const char *key, void *value, size_t c
             return LS_OK;
         }
     }
-    return ls_fail(LS_ERR_TIMEOUT, "rank 0 did not come to %s in time", key);
+    return ls_fail(LS_ERR_TIMEOUT, "rank 0 did not arrive for %s in time", key);
 }
 
 /* --- a rank's process groups ------------------------------------------------------------------------------------------ */
@@ -149,7 +149,7 @@ static ls_status make_groups(struct rank_thread *ranks, const comm_settings *set
 static ls_status run_threads(const comm_settings *settings, const comm_group *group, struct meeting_point *point) {
     int n = group->n;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d threads", n);
+    if (!ranks) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d threads", n);
     for (int r = 0; r < n; r++)
         ranks[r].self = (comm_rank){.settings = settings,
                                     .group = group,

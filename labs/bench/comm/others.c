@@ -146,7 +146,7 @@ static ls_status run_one(comm_results *results, const struct other *library, int
     struct command *command = calloc(1, sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = LS_OK;
-    if (!command || !output) status = ls_fail(LS_ERR_NO_MEMORY, "no memory to run %s", library->name);
+    if (!command || !output) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to run %s", library->name);
     *absent = status == LS_OK && !library->make(command, settings, n, runs);
     if (status == LS_OK && !*absent) {
         double limit_s = START_S + 0.2 * settings->run_ms * runs * settings->size_count;

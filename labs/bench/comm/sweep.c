@@ -45,7 +45,8 @@ static ls_status allocate(const struct sweep *sweep, int owner, char **out) {
         return status;
     }
     if (posix_memalign(&memory, 4096, nbytes) != 0)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for %zu bytes of buffers; try smaller --sizes", nbytes);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %zu bytes of buffers; try smaller --sizes",
+                       nbytes);
     memset(memory, 0, nbytes); /* so that no page is missing when it counts */
     *out = memory;
     return LS_OK;

@@ -202,8 +202,8 @@ ls_status comm_check_counts(const comm_results *results) {
         const comm_row *row = &results->rows[i];
         if (row->agreement != COMM_DIFFERS) continue;
         status = ls_fail(LS_ERR_INVALID,
-                         "%s %s, %s, N %d, %zu bytes: rank %d sent %zu messages, %zu bytes and received %zu, %zu; the "
-                         "formula says sent %zu, %zu and received %zu, %zu",
+                         "%s %s, %s, N %d, %zu bytes: rank %d sent %zu messages, %zu bytes and received %zu, %zu; "
+                         "expected sent %zu, %zu and received %zu, %zu",
                          row->operation->name, row->algorithm, comm_variant_backend(row->variant), row->n, row->nbytes,
                          row->busiest_rank, row->counted.sent_messages, row->counted.sent_bytes,
                          row->counted.received_messages, row->counted.received_bytes, row->formula.sent_messages,

@@ -74,8 +74,7 @@ static ls_status check_weights(const bench_model *model, const bench_settings *s
     for (int i = 0; i < settings->n.count; i++) {
         int n = settings->n.values[i];
         if (!bench_must_agree(model, n) || !bench_have_weights(model, n) || bench_same_weights(model, n)) continue;
-        return ls_fail(LS_ERR_INVALID,
-                       "%s on %d devices: DP and DDP ended with different weights, but must end with the same",
+        return ls_fail(LS_ERR_INVALID, "%s on %d devices: DP and DDP ended with different weights; expected the same",
                        model->plan->model, n);
     }
     return LS_OK;
@@ -110,7 +109,8 @@ int main(int argc, char **argv) {
     ls_log_init(argv[0], -1, settings.quiet);
     bench_describe_machine(&machine);
     bench_model *models = calloc(BENCH_MODELS_MAX, sizeof *models);
-    status = models ? bench(&settings, &machine, models) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = models ? bench(&settings, &machine, models)
+                    : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     free(models);
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -51,7 +51,7 @@ static ls_status record_step(ls_workload **workload, const bench_plan *plan, con
     snprintf(batch, sizeof batch, "--batch-size=%lld", (long long)plan->batch);
     bench_output *output = malloc(sizeof *output);
     ls_status status = output ? bench_trace_folder(folder, settings, "step_of", plan->model)
-                              : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+                              : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     snprintf(option, sizeof option, "--trace=%s", folder);
     if (status == LS_OK) status = bench_find_program(program, "dp_train");
     if (status == LS_OK) status = bench_child_run(argv, settings->timeout_s, output);

@@ -69,8 +69,8 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices is not what was expected: %.100s",
-                   bench_mode_name(run->mode), run->n, json[0] ? json : "(nothing)");
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s on %d devices cannot be read: %.100s", bench_mode_name(run->mode),
+                   run->n, json[0] ? json : "(nothing)");
 }
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ ls_status bench_train(bench_run *run, const bench_plan *plan, const bench_settin
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
     ls_status status = command && output ? build_command(command, run, plan, settings)
-                                         : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+                                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = bench_read_summary(run, bench_last_line(output->out));
     free(command);

@@ -63,7 +63,7 @@ ls_status bench_trace_folder(char path[BENCH_PATH_CAPACITY], const bench_setting
                              const char *model) {
     int length = snprintf(path, BENCH_PATH_CAPACITY, "%s/dp_vs_ddp_%s_%s", settings->folder, what, model);
     if (length < 0 || length >= BENCH_PATH_CAPACITY)
-        return ls_fail(LS_ERR_USAGE, "--out is too long: %.60s...", settings->folder);
+        return ls_fail(LS_ERR_USAGE, "--out: the folder's name is too long: %.60s...", settings->folder);
     for (char *c = path + length - strlen(model); *c; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
         if (!plain) *c = '_';

@@ -63,9 +63,8 @@ static ls_status bench(gpt_results *results) {
     status = gpt_write_files(results, s->folder);
     if (status == LS_OK) status = gpt_report(results);
     if (gpt_have_weights(results) && !gpt_same_weights(results))
-        keep(&first,
-             ls_fail(LS_ERR_INVALID,
-                     "DP and DDP on %d devices ended with different weights, but must end with the same", GPT_DEVICES));
+        keep(&first, ls_fail(LS_ERR_INVALID, "DP and DDP on %d devices ended with different weights; expected the same",
+                             GPT_DEVICES));
     return status == LS_OK ? first : status;
 }
 
@@ -83,7 +82,7 @@ int main(int argc, char **argv) {
         results->machine = &machine;
         results->settings = &settings;
     }
-    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     if (results) ls_device_close(results->device);
     free(results);
     return ls_status_exit_code(ls_results_written(status));

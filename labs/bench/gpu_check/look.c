@@ -65,7 +65,7 @@ static ls_status say_libraries(gpu_check *check, ls_device *device) {
 
 static ls_status say_page_locking(gpu_check *check, ls_device *device) {
     void *memory = malloc(PINNED_NBYTES);
-    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "no memory to page-lock");
+    if (!memory) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to page-lock");
     bool locked = ls_device_pin_host(device, memory, PINNED_NBYTES);
     ls_device_unpin_host(device, memory);
     free(memory);
@@ -127,7 +127,7 @@ ls_status gpu_check_meet(gpu_check *check) {
     gpu_check_show(check);
     if (end != GPU_CHECK_WELL) {
         gpu_check_say(check, "gpu", GPU_CHECK_BROKEN, -1, NULL, "%s", why);
-        return ls_fail(LS_ERR_UNSUPPORTED, "%s. Nothing was checked, which is not a pass", why);
+        return ls_fail(LS_ERR_UNSUPPORTED, "%s. Nothing was checked, so nothing passed", why);
     }
     cJSON *lines;
     ls_status status = gpu_check_read(check->path, &lines);

@@ -53,7 +53,7 @@ static ls_status measure_copies(gpu_check *check, ls_device *device) {
     void *a = NULL, *b = NULL, *host = malloc(host_nbytes);
     ls_status status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, nbytes, "a copy's source", &a);
     if (status == LS_OK) status = ls_device_alloc(device, LS_MEMORY_WORKSPACE, nbytes, "a copy's end", &b);
-    if (status == LS_OK && !host) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for copies from the host");
+    if (status == LS_OK && !host) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for copies from the host");
     if (status == LS_OK) {
         time_copy(check, device, "copy", "copy_GBps", (struct copy){a, b, nbytes}, 2);
         for (size_t i = 0; i < host_nbytes; i++) ((unsigned char *)host)[i] = (unsigned char)(i * 131 >> 3);

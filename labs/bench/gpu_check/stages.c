@@ -117,12 +117,12 @@ static ls_status choose(const char *only, bool chosen[GPU_CHECK_STAGES]) {
         int s = 0;
         while (s < GPU_CHECK_STAGES && strcmp(word, stages[s].name) != 0) s++;
         if (s == GPU_CHECK_STAGES)
-            return ls_fail(LS_ERR_USAGE, "--only: there is no stage '%s'; --help lists them", word);
+            return ls_fail(LS_ERR_USAGE, "--only: unknown stage '%s'; --help lists the stages", word);
         chosen[s] = true;
     }
     for (int s = 0; s < GPU_CHECK_STAGES; s++)
         if (chosen[s]) return LS_OK;
-    return ls_fail(LS_ERR_USAGE, "--only names no stage; --help lists them");
+    return ls_fail(LS_ERR_USAGE, "--only names no stage; --help lists the stages");
 }
 
 /* A file that is gone on with is of this build; a line that was cut ends. */
@@ -142,7 +142,7 @@ static ls_status open_log(gpu_check *check, const char *commit) {
     const char *older = gpu_check_text(cJSON_GetObjectItemCaseSensitive(machine, "figures"), "commit");
     if (status == LS_OK && machine && strcmp(older, commit) != 0) {
         return ls_fail(LS_ERR_INVALID,
-                       "--continue: %s is of commit %s, and this is %s; leave --continue out to begin anew",
+                       "--continue: %s is of commit %s, but this program is of %s; leave --continue out to begin anew",
                        check->path, older, commit);
     }
     return status;
@@ -187,8 +187,8 @@ static ls_status conclude(gpu_check *check) {
     if (status == LS_OK) printf("written: %s, %s\n", check->path, path);
     fflush(stdout); /* before a last word on stderr */
     if (status != LS_OK || check->log_failed) return status != LS_OK ? status : LS_ERR_IO;
-    if (broken > 0) return ls_fail(LS_ERR_INVALID, "%d results are broken, see above", broken);
-    return held > 0 ? LS_OK : ls_fail(LS_ERR_INVALID, "nothing was checked, which is not a pass");
+    if (broken > 0) return ls_fail(LS_ERR_INVALID, "%d results are wrong; see above", broken);
+    return held > 0 ? LS_OK : ls_fail(LS_ERR_INVALID, "nothing was checked, so nothing passed");
 }
 
 ls_status gpu_check_conduct(gpu_check *check) {

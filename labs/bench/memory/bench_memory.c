@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
         results->machine = &machine;
         results->settings = &settings;
     }
-    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "no memory for the results");
+    status = results ? bench(results) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the results");
     free(results);
     return ls_status_exit_code(ls_results_written(status));
 }

@@ -76,7 +76,7 @@ ls_status memory_read_summary(memory_row *row, const char *json) {
     }
     cJSON_Delete(wrapper);
     if (right) return LS_OK;
-    return ls_fail(LS_ERR_FORMAT, "the summary of %s, %s on %d ranks, is not as expected: %.100s", row->model->name,
+    return ls_fail(LS_ERR_FORMAT, "the summary of %s, %s on %d ranks, cannot be read: %.100s", row->model->name,
                    row->technique->name, row->n, json[0] ? json : "(nothing)");
 }
 
@@ -104,8 +104,8 @@ static ls_status build_command(bench_command *command, const memory_row *row, co
 ls_status memory_measure(memory_row *row, const memory_settings *settings) {
     bench_command *command = malloc(sizeof *command);
     bench_output *output = malloc(sizeof *output);
-    ls_status status =
-        command && output ? build_command(command, row, settings) : ls_fail(LS_ERR_NO_MEMORY, "no memory for a run");
+    ls_status status = command && output ? build_command(command, row, settings)
+                                         : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a run");
     if (status == LS_OK) status = bench_command_run(command, settings->timeout_s, output);
     if (status == LS_OK) status = memory_read_summary(row, bench_last_line(output->out));
     free(command);

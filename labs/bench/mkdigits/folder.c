@@ -105,9 +105,7 @@ static char *read_sources_note(const char *source, size_t *nbytes) {
     bool read = join_path(path, source, "README.md") && ls_file_read(path, NOTE_MOST_BYTES, &text, nbytes) == LS_OK;
     ls_log_restore(sink);
     if (!read || *nbytes == 0) {
-        ls_warn("%s has no README.md that can be read: origin and licence of its digits are missing in the new data "
-                "set's; add them",
-                source);
+        ls_warn("%s has no readable README.md: add the origin and licence of its digits to the new data set's", source);
     }
     return text;
 }
@@ -162,7 +160,7 @@ static ls_status open_files(digits_folder *folder, size_t height, size_t width) 
 ls_status digits_folder_open(digits_folder **out, const mkdigits_options *options, size_t height, size_t width) {
     *out = NULL;
     digits_folder *folder = calloc(1, sizeof *folder);
-    if (!folder) return ls_fail(LS_ERR_NO_MEMORY, "no memory to write %s", options->folder);
+    if (!folder) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to write %s", options->folder);
     folder->options = options;
     folder->pixel_count = height * width;
     ls_status status = prepare(folder);

@@ -20,7 +20,8 @@ static ls_status parse_around_folder(const ls_command *command, mkdigits_options
     *help = status == LS_OK && parsed.help;
     if (status != LS_OK || *help) return status;
     int at = parsed.first_operand;
-    if (at >= argc) return ls_fail(LS_ERR_USAGE, "name the folder to write to: %s FOLDER [OPTION...]", argv[0]);
+    if (at >= argc)
+        return ls_fail(LS_ERR_USAGE, "mkdigits needs the folder to write to: %s FOLDER [OPTION...]", argv[0]);
     o->folder = argv[at];
     if (o->folder[0] == '\0') return ls_fail(LS_ERR_USAGE, "the folder's name is empty");
     argv[at] = argv[0];
@@ -28,7 +29,8 @@ static ls_status parse_around_folder(const ls_command *command, mkdigits_options
     *help = status == LS_OK && parsed.help;
     if (status != LS_OK || *help) return status;
     int next = at + parsed.first_operand;
-    if (next < argc) return ls_fail(LS_ERR_USAGE, "one folder only, but '%s' follows %s", argv[next], o->folder);
+    if (next < argc)
+        return ls_fail(LS_ERR_USAGE, "mkdigits takes one folder only, but '%s' follows %s", argv[next], o->folder);
     return LS_OK;
 }
 

@@ -96,7 +96,7 @@ static ls_status go_to_one_core(cpu_set_t *before) {
     while (core < CPU_SETSIZE && !CPU_ISSET(core, before)) core++;
     CPU_SET(core, &one);
     if (sched_setaffinity(0, sizeof one, &one) == 0) return LS_OK;
-    return ls_fail(LS_ERR_SYSTEM, "cannot stay on one core: %s", strerror(errno));
+    return ls_fail(LS_ERR_SYSTEM, "cannot bind to one core: %s", strerror(errno));
 }
 
 static ls_status time_trips(double *us, worker_kind kind, struct pipes *pipes) {
@@ -107,7 +107,7 @@ static ls_status time_trips(double *us, worker_kind kind, struct pipes *pipes) {
     bool done = make_trips(pipes);
     *us = (ls_now_us() - begin_us) / (2.0 * pipes->trips);
     (void)finish(&w);
-    return done ? LS_OK : ls_fail(LS_ERR_SYSTEM, "a pipe broke: %s", strerror(errno));
+    return done ? LS_OK : ls_fail(LS_ERR_SYSTEM, "cannot use a pipe: %s", strerror(errno));
 }
 
 ls_status worker_switch(double *us, worker_kind kind, int trips) {

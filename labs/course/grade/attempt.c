@@ -171,7 +171,7 @@ static bool kill_orphans(void) {
 
 static ls_status start(pid_t *pid, int *fd, const attempt_request *request, int seen) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return ls_fail(LS_ERR_SYSTEM, "no pipe: %s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return ls_fail(LS_ERR_SYSTEM, "cannot make a pipe: %s", strerror(errno));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     *pid = fork();
     if (*pid == 0) become(request, seen, ends[1]);
@@ -189,7 +189,8 @@ static ls_status run_once(attempt *out, const attempt_request *request, patience
     char name[32];
     pid_t pid;
     int fd, seen = memfd_create("seen", MFD_CLOEXEC);
-    if (seen < 0) return ls_fail(LS_ERR_SYSTEM, "no file for what %s sees: %s", request->check, strerror(errno));
+    if (seen < 0)
+        return ls_fail(LS_ERR_SYSTEM, "cannot make a file for the output of %s: %s", request->check, strerror(errno));
     ls_status status = start(&pid, &fd, request, seen);
     if (status == LS_OK) {
         size_t nbytes;

@@ -189,7 +189,7 @@ static ls_status write_json(const struct grading *g) {
     }
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", g->settings->json);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", g->settings->json);
     ls_status status = ls_file_write_text(g->settings->json, text);
     cJSON_free(text);
     return status;
@@ -247,10 +247,10 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     ls_status status = ls_options_parse(&command, argc, argv, &parsed);
     *help = parsed.help;
     if (status != LS_OK || parsed.help || s->confines) return status;
-    if (!s->lab) return ls_fail(LS_ERR_USAGE, "which lab? --lab=labs/03-allreduce");
+    if (!s->lab) return ls_fail(LS_ERR_USAGE, "grade needs a lab: --lab=labs/03-allreduce");
     if (s->untranslated && s->reference) return LS_OK;
     if (!s->refused && (!s->student || !s->reference))
-        return ls_fail(LS_ERR_USAGE, "--student and --reference name the two probes");
+        return ls_fail(LS_ERR_USAGE, "grade needs the two probes: --student and --reference");
     return s->json ? check_json(s) : LS_OK;
 }
 

@@ -142,7 +142,7 @@ ls_status lab_open(lab *out, const char *folder, words_language language) {
     ls_status status = ls_file_read(path, MOST_BYTES, &out->text, &nbytes);
     if (status != LS_OK) return status;
     char *text = realloc(out->text, nbytes + 1 + NUMBER);
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", path);
     out->text = text;
     out->number = find_number(text + nbytes + 1, folder);
     status = take_lines(out, path, text, take_line);

@@ -13,7 +13,7 @@ static bool begins(const char *text, const char *word) { return strncmp(text, wo
 words_language words_language_of(const char *ls_lang) {
     if (!ls_lang || !*ls_lang || begins(ls_lang, "en")) return WORDS_ENGLISH;
     if (begins(ls_lang, "zh")) return WORDS_CHINESE;
-    ls_warn("LS_LANG is '%s': this is English; LS_LANG=zh is Chinese", ls_lang);
+    ls_warn("LS_LANG is '%s', which is unknown: the output is English; LS_LANG=zh is Chinese", ls_lang);
     return WORDS_ENGLISH;
 }
 

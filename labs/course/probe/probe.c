@@ -145,7 +145,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, ls_parsed *par
 static ls_status run(const struct settings *s, const probe_check *checks) {
     const probe_check *check = checks;
     while (check->name && (!s->check || strcmp(check->name, s->check) != 0)) check++;
-    if (!check->name) return ls_fail(LS_ERR_USAGE, "there is no check '%s'", s->check ? s->check : "");
+    if (!check->name) return ls_fail(LS_ERR_USAGE, "unknown check '%s'", s->check ? s->check : "");
     probe p = {.fd = s->out ? open(s->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : STDOUT_FILENO};
     if (p.fd < 0) return ls_fail(LS_ERR_IO, "cannot write %s: %s", s->out, strerror(errno));
     ls_generator_seed(&p.generator, (uint64_t)s->seed);

@@ -150,8 +150,8 @@ int main(int argc, char **argv) {
     if (status == LS_OK && !parsed.help) {
         const char *file = argv[parsed.first_operand];
         if (argc - parsed.first_operand != (as != AS_MACHINE))
-            status =
-                ls_fail(LS_ERR_USAGE, as == AS_MACHINE ? "--as=machine takes no file" : "which file? it takes one");
+            status = ls_fail(LS_ERR_USAGE,
+                             as == AS_MACHINE ? "--as=machine takes no file" : "course_report takes exactly one file");
         else if (prefix[strspn(prefix, "abcdefghijklmnopqrstuvwxyz0123456789-")])
             status = ls_fail(LS_ERR_USAGE, "--prefix takes letters, digits and hyphens");
         else

@@ -93,7 +93,7 @@ static void put_attribute(reader *r, const char *element, const char *name, cons
     } else if (is_in(attributes, name) && is_plain(value, "")) {
         fprintf(r->page, " %s=\"%s\"", name, value);
     } else if (!is_in(ignored, name) || !(styled[0] || is_plain(value, ":;"))) {
-        refuse(r, "the attribute %.30s of its <%.20s> is not let through, or its value is not", name, element);
+        refuse(r, "the attribute %.30s of its <%.20s>, or the value, is not permitted", name, element);
     }
 }
 
@@ -106,10 +106,10 @@ static void put_picture(reader *r, const char **list) {
         else if (!boxed && (is(list[0], "width") || is(list[0], "height")))
             sscanf(list[1], "%lf", &box[is(list[0], "width") ? 2 : 3]);
         else if (!is_in(of_picture, list[0]))
-            refuse(r, "the attribute %.30s of its <svg> is not let through", list[0]);
+            refuse(r, "the attribute %.30s of its <svg> is not permitted", list[0]);
     }
     bool sized = isfinite(box[0]) && isfinite(box[1]) && box[2] > 0 && box[3] > 0 && box[2] < 1e6 && box[3] < 1e6;
-    if (!sized) refuse(r, "it has no size");
+    if (!sized) refuse(r, "the picture has no size");
     fprintf(r->page, "<svg role=\"img\" viewBox=\"%g %g %g %g\" aria-label=\"", box[0], box[1], box[2], box[3]);
     html_put_text(r->page, r->label);
     fputs("\">", r->page);
@@ -122,13 +122,13 @@ static void begin_element(void *to, const char *name, const char **list) {
     if (r->why[0]) return;
     r->uses += is(name, "use");
     if (r->depth == 0 && !is(name, "svg"))
-        refuse(r, "it is no SVG picture");
+        refuse(r, "the picture is not SVG");
     else if (r->depth > 0 && !is_in(elements, name))
-        refuse(r, "it has an element <%.40s>", name);
+        refuse(r, "the picture has a forbidden element <%.40s>", name);
     else if (r->depth++ == MOST_LEVELS)
-        refuse(r, "its elements lie too deep in each other");
+        refuse(r, "its elements are nested too deep");
     else if (r->uses > MOST_USES)
-        refuse(r, "it uses shapes more than %d times", MOST_USES);
+        refuse(r, "the picture uses shapes more than %d times", MOST_USES);
     else if (r->depth == 1)
         put_picture(r, list);
     else
@@ -148,7 +148,7 @@ static void put_words(void *to, const char *text, int nbytes) { html_put(((reade
 
 static void begin_type(void *to, const char *name, const char *file, const char *public_id, int has_own) {
     (void)name, (void)file, (void)public_id;
-    if (has_own) refuse(to, "it defines entities of its own");
+    if (has_own) refuse(to, "the picture defines entities of its own");
 }
 
 void svg_put(FILE *page, char why[SVG_WHY_CAPACITY], const char *text, size_t nbytes, const char *prefix,

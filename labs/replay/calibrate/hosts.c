@@ -108,7 +108,7 @@ ls_status calibrate_network(struct ls_node_collectives *network, const calibrate
     double us_per_byte = (last->written_us - first->written_us) / (double)(last->bytes - first->bytes);
     double turns = 2.0 * (first->ranks - 1);
     if (!(us_per_byte > 0))
-        return ls_fail(LS_ERR_INVALID, "no rate follows from all-reduces that take no longer with more bytes");
+        return ls_fail(LS_ERR_INVALID, "all-reduces of more bytes take no longer: no rate can be fitted");
     network->network_GBps = calibrate_rate(turns / first->ranks, us_per_byte);
     double latency_us = first->written_us - us_per_byte * (double)first->bytes;
     network->network_hop_us = fmax(0, (latency_us - network->base_us - turns * network->hop_us) / (2.0 * (hosts - 1)));
@@ -194,8 +194,8 @@ static ls_status write_network(const struct hosts *h, const struct ls_node_colle
 
 static ls_status refuse_one_host(int ranks) {
     return ls_fail(LS_ERR_USAGE,
-                   "--hosts measures the network between the hosts of a job, and this one has %d rank%s on one host: "
-                   "start it with ddprun --nnodes M on each",
+                   "--hosts measures the network between the hosts of a job, but this job has %d rank%s on one host: "
+                   "start calibrate with ddprun --nnodes M on each",
                    ranks, ranks == 1 ? "" : "s");
 }
 

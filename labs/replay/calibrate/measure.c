@@ -76,7 +76,7 @@ struct timed {
 ls_status calibrate_measure(const struct calibrate_measurement *measurements, int count,
                             const struct calibrate_worker *worker, bool quick) {
     struct timed *timed = calloc((size_t)count, sizeof *timed);
-    ls_status status = timed ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "no memory for times");
+    ls_status status = timed ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for times");
     int rounds = quick ? QUICK_RUNS : CALIBRATE_RUNS_MAX;
     for (int i = 0; i < count && status == LS_OK; i++) {
         double run_us = 0;

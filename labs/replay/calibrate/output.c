@@ -319,7 +319,7 @@ ls_status calibrate_write(const calibrate_figures *f, const bench_machine *machi
 
 ls_status calibrate_write_text(const char *path, char *text) {
     ls_node *node;
-    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node file");
+    if (!text) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the node file");
     ls_status status = ls_node_parse(&node, path, text, strlen(text)); /* what could not be opened is not written */
     if (status == LS_OK) {
         ls_node_close(node);

@@ -137,7 +137,7 @@ static ls_status open_rank(struct rank *self, ddp_store **store) {
     ls_device_options device = {
         .kind = LS_DEVICE_CPU, .index = self->rank, .place = self->rank, .devices_on_node = self->plan->ranks};
     if (!ls_flag_wait(&self->board->served, 1, 0, ls_now_us() + TIMEOUT_S * 1e6))
-        return ls_fail(LS_ERR_TIMEOUT, "there is no store to find the other ranks by");
+        return ls_fail(LS_ERR_TIMEOUT, "calibrate found no store through which ranks meet");
     ls_status status = ddp_store_connect(store, self->board->store, 0, TIMEOUT_S);
     if (status == LS_OK) status = ls_device_open(&self->device, &device);
     if (status == LS_OK) status = ls_device_bind_thread(self->device);
@@ -191,7 +191,7 @@ static ls_status await_ranks(const pid_t *pids, int count) {
         int end = 0;
         while (waitpid(pids[r], &end, 0) < 0 && errno == EINTR) continue;
         if (WIFEXITED(end) && WEXITSTATUS(end) == 0) continue;
-        status = ls_fail(LS_ERR_PEER, "rank %d of the collectives failed", r);
+        status = ls_fail(LS_ERR_PEER, "rank %d failed while measuring collectives", r);
     }
     return status;
 }

@@ -340,9 +340,9 @@ ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const 
     struct sweep s = {.trace = trace, .timeline = timeline};
     int64_t steps = find_window(&s.window, trace, timeline);
     if (steps == 0)
-        return ls_fail(LS_ERR_INVALID, "the trace has no task whose times are known: there is nothing to account for");
+        return ls_fail(LS_ERR_INVALID, "the trace has no task with known times: nothing can be accounted for");
     if (steps > timeline->task_count)
-        return ls_fail(LS_ERR_INVALID, "the trace's steps have gaps: %d to %d count, with %d tasks",
+        return ls_fail(LS_ERR_INVALID, "the trace's steps have gaps: %d to %d count, with only %d tasks",
                        s.window.first_step, s.window.last_step, timeline->task_count);
     struct ls_account *account = calloc(1, sizeof *account);
     ls_status status = account ? LS_OK : LS_ERR_NO_MEMORY;
@@ -356,7 +356,7 @@ ls_status ls_account_make(struct ls_account **out, const ls_trace *trace, const 
         *out = account;
     else {
         ls_account_free(account);
-        ls_fail(status, "no memory for an account of %d tasks", timeline->task_count);
+        ls_fail(status, "cannot allocate memory for an account of %d tasks", timeline->task_count);
     }
     return status;
 }

@@ -54,7 +54,7 @@ ls_status ls_account_recorded(struct ls_account **out, const ls_trace *trace) {
     if (start_us && end_us && meeting_us)
         status = make(out, trace, start_us, end_us, meeting_us);
     else
-        status = ls_fail(LS_ERR_NO_MEMORY, "no memory for an account of %zu tasks", tasks - 1);
+        status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for an account of %zu tasks", tasks - 1);
     free(start_us);
     free(end_us);
     free(meeting_us);

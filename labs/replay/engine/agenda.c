@@ -51,7 +51,7 @@ ls_status ls_agenda_create(ls_agenda **out, int lane_count) {
     if (!agenda || !agenda->heap || !agenda->place) {
         ls_agenda_destroy(agenda);
         *out = NULL;
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to replay %d lanes", lane_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to replay %d lanes", lane_count);
     }
     for (int lane = 0; lane < lane_count; lane++) agenda->place[lane] = -1;
     return LS_OK;

@@ -126,11 +126,10 @@ ls_status ls_cost_calibrate(double *factor, const ls_node *node, const ls_worklo
     double shortest_us = step_us(node, exp(fast), workload, samples, precision);
     *factor = NAN;
     if (!(t1_us >= shortest_us && t1_us <= longest_us && shortest_us < longest_us))
-        return ls_fail(
-            LS_ERR_INVALID,
-            "no rates of the node %s make a step of %s take %g us: launches and floors alone take %g us, and "
-            "all there is at a millionth of its rates %g us",
-            ls_node_name(node), workload->name, t1_us, shortest_us, longest_us);
+        return ls_fail(LS_ERR_INVALID,
+                       "no rates of the node %s make a step of %s take %g us: launches and floors alone take %g us, "
+                       "and everything at a millionth of the rates %g us",
+                       ls_node_name(node), workload->name, t1_us, shortest_us, longest_us);
     for (int i = 0; i < LS_BISECTIONS; i++) {
         double middle = (slow + fast) / 2;
         bool too_slow = step_us(node, exp(middle), workload, samples, precision) > t1_us;

@@ -199,7 +199,8 @@ static ls_status let_time_pass(struct ls_engine *e) {
             continue;
         }
         if (lane == LS_NONE) return LS_OK;
-        if (!isfinite(at_us)) return ls_engine_refuse(e->trace, task_of(e, lane), "ends later than numbers can say");
+        if (!isfinite(at_us))
+            return ls_engine_refuse(e->trace, task_of(e, lane), "ends later than the clock can represent");
         ls_agenda_pop(e->agenda);
         e->now_us = at_us;
         if (e->lanes[lane].phase == LS_ENGINE_ASKS)
@@ -228,8 +229,7 @@ ls_status ls_engine_run(ls_timeline **out, const ls_trace *trace, const ls_node 
     if (status == LS_OK) status = let_time_pass(&engine);
     int left = status == LS_OK ? ls_trace_task_count(trace) - engine.ended : 0;
     if (left > 0) /* a sealed trace has no cycle */
-        status = ls_fail(LS_ERR_INVALID,
-                         "replay stands still with %d tasks that can never begin; was the trace sealed?", left);
+        status = ls_fail(LS_ERR_INVALID, "replay is blocked: %d tasks can never begin; seal the trace first", left);
     if (status == LS_OK) note_links(&engine);
     ls_engine_end(&engine);
     if (status == LS_OK)

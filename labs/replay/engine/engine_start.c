@@ -20,8 +20,9 @@ static ls_status check_task(const ls_trace *trace, const ls_node *node, int task
         return ls_engine_refuse(trace, task, "is a kernel on a lane of no device");
     if (t->us >= 0) return LS_OK;
     if (t->kind != LS_TASK_COPY)
-        return ls_engine_refuse(trace, task, "has no duration: find one from its flops and bytes first");
-    if (!node) return ls_engine_refuse(trace, task, "has no duration, and there is no node whose links could tell");
+        return ls_engine_refuse(trace, task, "has no duration; derive one from its flops and bytes first");
+    if (!node)
+        return ls_engine_refuse(trace, task, "has no duration, and no node is given whose links determine the time");
     if (!ls_node_route(node, t->from, t->to))
         return ls_fail(LS_ERR_INVALID,
                        "task %d (%s) copies from device %d to device %d, but node %s has %d devices (0 to %d)", task,
@@ -33,7 +34,8 @@ static ls_status check_task(const ls_trace *trace, const ls_node *node, int task
 static ls_status check(const ls_trace *trace, const ls_node *node) {
     double slow_down = node ? ls_node_collectives(node)->slow_down : 1;
     if (!(slow_down > 0) || !isfinite(slow_down))
-        return ls_fail(LS_ERR_INVALID, "node %s: slow_down is %g, but must be positive", ls_node_name(node), slow_down);
+        return ls_fail(LS_ERR_INVALID, "node %s: slow_down is %g; expected a positive number", ls_node_name(node),
+                       slow_down);
     ls_status status = LS_OK;
     for (int i = 0; i < ls_trace_task_count(trace) && status == LS_OK; i++) status = check_task(trace, node, i);
     return status;
@@ -163,7 +165,7 @@ ls_status ls_engine_start(struct ls_engine *e, const ls_trace *trace, const ls_n
     e->lanes = calloc((size_t)e->lane_count + 1, sizeof *e->lanes);
     e->timeline = create_timeline(ls_trace_task_count(trace), node ? ls_node_link_count(node) : 0);
     if (e->lanes && e->timeline && find_devices(e) && find_locks(e) && count_missing(e)) return LS_OK;
-    return ls_fail(LS_ERR_NO_MEMORY, "no memory to replay %d tasks", ls_trace_task_count(trace));
+    return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to replay %d tasks", ls_trace_task_count(trace));
 }
 
 void ls_engine_end(struct ls_engine *e) {

@@ -181,13 +181,13 @@ static bool is_time(double ms) { return isfinite(ms) && ms > 0; }
 
 static ls_status check_count(size_t count) {
     if (count >= 1 && count <= LS_FIT_MAX_POINTS) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "a fit takes 1 to %d points, and there are %zu", LS_FIT_MAX_POINTS, count);
+    return ls_fail(LS_ERR_INVALID, "a fit takes 1 to %d points, but there are %zu", LS_FIT_MAX_POINTS, count);
 }
 
 static ls_status check_point(int n, double ms) {
-    if (n < 1 || n > MOST_N) return ls_fail(LS_ERR_INVALID, "a point has N = %d, which is not within 1 .. 1e6", n);
+    if (n < 1 || n > MOST_N) return ls_fail(LS_ERR_INVALID, "a point has N = %d; expected 1 to 1e6", n);
     if (is_time(ms)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "the time of N = %d is %g ms, which is not a positive number", n, ms);
+    return ls_fail(LS_ERR_INVALID, "the time of N = %d is %g ms; expected a positive number", n, ms);
 }
 
 static ls_status check(const struct ls_fit_point *points, size_t count) {

@@ -63,8 +63,7 @@ static ls_status check_links(const ls_node *node) {
     for (int i = 0; i < ls_node_link_count(node); i++) {
         const struct ls_node_link *link = ls_node_link(node, i);
         if (!(link->GBps > 0) || !isfinite(link->GBps) || !(link->latency_us >= 0) || !isfinite(link->latency_us))
-            return ls_fail(LS_ERR_INVALID,
-                           "node %s: link %s has %g GB/s and %g us; rates must be positive, and both of them finite",
+            return ls_fail(LS_ERR_INVALID, "node %s: link %s has %g GB/s and %g us; expected finite positive rates",
                            ls_node_name(node), link->name, link->GBps, link->latency_us);
     }
     return LS_OK;
@@ -90,7 +89,8 @@ ls_status ls_links_create(ls_links **out, const ls_node *node, int flow_count) {
     ls_links *links = calloc(1, sizeof *links);
     if (!links || !allocate(links, 2 * (size_t)link_count, node ? (size_t)flow_count : 0)) {
         ls_links_destroy(links);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d transfers over %d links", flow_count, link_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d transfers over %d links", flow_count,
+                       link_count);
     }
     links->node = node;
     for (int i = 0; i < 2 * link_count; i++) {

@@ -28,13 +28,13 @@ static ls_status make(ls_node **out, ls_json *json, const char *path) {
     ls_node *node = calloc(1, sizeof *node);
     if (!node) {
         ls_json_close(json);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the node %s", path);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the node %s", path);
     }
     node->json = json;
     node->name = name_of(path);
     if (node->name) status = ls_node_read(node);
     if (status == LS_OK) status = ls_node_find_routes(node);
-    if (status == LS_ERR_NO_MEMORY) ls_fail(status, "no memory for the node %s", path);
+    if (status == LS_ERR_NO_MEMORY) ls_fail(status, "cannot allocate memory for the node %s", path);
     if (status == LS_OK) {
         *out = node;
     } else {

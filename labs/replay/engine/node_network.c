@@ -55,10 +55,10 @@ ls_status ls_node_view(ls_node **out, const ls_node *node, int ranks, int stride
     bool beyond = ranks > own, aligned = stride < devices ? devices % stride == 0 : stride % devices == 0;
     *out = NULL;
     if (beyond && !aligned)
-        return ls_fail(LS_ERR_INVALID, "a group of ranks that are %d apart lies differently on nodes of %d devices",
-                       stride, devices);
+        return ls_fail(LS_ERR_INVALID, "groups of ranks that are %d apart differ between nodes of %d devices", stride,
+                       devices);
     ls_node *view = malloc(sizeof *view);
-    if (!view) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a view of the node %s", node->name);
+    if (!view) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a view of the node %s", node->name);
     *view = *node;
     view->json = NULL;
     view->name = NULL;
@@ -172,7 +172,7 @@ ls_status ls_node_repeat(ls_node *node, int nodes) {
     struct network n = {.node = node, .nodes = nodes, .links = node->link_count};
     int devices = node->device_count * nodes, links = nodes * (n.links + 1) + 1;
     if (!(node->collectives.network_GBps > 0))
-        return ls_fail(LS_ERR_INVALID, "%s has %d devices, and no network to further nodes", node->name,
+        return ls_fail(LS_ERR_INVALID, "%s has %d devices, but no network to other nodes", node->name,
                        node->device_count);
     if (devices > LS_NODE_MAX_DEVICES || links > LS_NODE_MAX_LINKS || longest_way(node) > LS_NODE_MAX_ROUTE)
         return ls_fail(LS_ERR_INVALID,
@@ -183,7 +183,7 @@ ls_status ls_node_repeat(ls_node *node, int nodes) {
     node->link_names = calloc(LS_NODE_MAX_LINKS, sizeof *node->link_names);
     if (!n.routes || !node->link_names) {
         free(n.routes);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the routes of %d devices", devices);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the routes of %d devices", devices);
     }
     add_links(&n);
     find_routes(&n);

@@ -138,15 +138,16 @@ static int read_vertex(ls_node *node, const cJSON *link, const char *end) {
     int device = device_of(node, name);
     if (device >= 0) return device;
     if (device == -2)
-        ls_json_refuse(node->json, value, "%s: there is no device %.40s; there are gpu0 to gpu%d", end, name,
+        ls_json_refuse(node->json, value, "%s: unknown device %.40s; expected gpu0 to gpu%d", end, name,
                        node->device_count - 1);
     if (*name == '\0' || strlen(name) >= LS_NODE_VERTEX_CAPACITY)
-        ls_json_refuse(node->json, value, "%s: names have 1 to %d characters", end, LS_NODE_VERTEX_CAPACITY - 1);
+        ls_json_refuse(node->json, value, "%s: the name must have 1 to %d characters", end,
+                       LS_NODE_VERTEX_CAPACITY - 1);
     if (ls_json_failed(node->json)) return 0;
     for (int v = node->device_count; v < node->vertex_count; v++)
         if (strcmp(node->vertices[v], name) == 0) return v;
     if (node->vertex_count == LS_NODE_MAX_VERTICES) {
-        ls_json_refuse(node->json, value, "more than %d switches", LS_NODE_MAX_LINKS);
+        ls_json_refuse(node->json, value, "a node has too many switches; expected at most %d", LS_NODE_MAX_LINKS);
         return 0;
     }
     snprintf(node->vertices[node->vertex_count], LS_NODE_VERTEX_CAPACITY, "%s", name);
@@ -167,10 +168,10 @@ static void read_link(ls_node *node, const cJSON *object) {
     };
     if (ls_json_failed(json)) return;
     if (link.from == link.to)
-        ls_json_refuse(json, object, "the link %.60s joins %s with itself", link.name, node->vertices[link.from]);
+        ls_json_refuse(json, object, "the link %.60s joins %s to itself", link.name, node->vertices[link.from]);
     for (int i = 0; i < node->link_count; i++)
         if (strcmp(node->links[i].name, link.name) == 0)
-            ls_json_refuse(json, object, "there is a link %.60s already", link.name);
+            ls_json_refuse(json, object, "the link %.60s occurs twice", link.name);
     node->links[node->link_count++] = link;
 }
 
@@ -193,7 +194,7 @@ static void read_links(ls_node *node) {
     const cJSON *links = ls_json_array(node->json, ls_json_root(node->json), groups[LINKS].name), *link;
     cJSON_ArrayForEach(link, links) {
         if (node->link_count == LS_NODE_MAX_LINKS)
-            ls_json_refuse(node->json, link, "more than %d links", LS_NODE_MAX_LINKS);
+            ls_json_refuse(node->json, link, "a node has too many links; expected at most %d", LS_NODE_MAX_LINKS);
         if (ls_json_failed(node->json)) return;
         read_link(node, link);
     }
@@ -209,7 +210,7 @@ static const cJSON *read_rows(ls_node *node, const cJSON *object, const char *na
     const cJSON *rows = ls_json_array(node->json, object, name);
     int there = cJSON_GetArraySize(rows);
     if (there < 1 || there > most)
-        ls_json_refuse(node->json, rows, "%s must have 1 to %d rows; it has %d", name, most, there);
+        ls_json_refuse(node->json, rows, "%s must have 1 to %d rows; found %d", name, most, there);
     if (!ls_json_failed(node->json)) *count = there;
     return rows;
 }
@@ -221,7 +222,7 @@ static bool read_numbers(ls_node *node, const cJSON *row, const char *what, doub
         fits = cJSON_IsNumber(value);
         if (fits) values[i] = value->valuedouble;
     }
-    if (!fits) ls_json_refuse(node->json, row, "a row of %s", what);
+    if (!fits) ls_json_refuse(node->json, row, "a row of %s is not valid", what);
     return fits;
 }
 
@@ -266,7 +267,7 @@ static struct ls_node_measured read_measured(ls_node *node, const cJSON *row, co
     } else if (!(nbytes >= 1 && nbytes <= (double)LS_MAX_BYTES) || nbytes != (double)(int64_t)nbytes) {
         ls_json_refuse(node->json, row, "bytes must be a whole number between 1 and %lld", LS_MAX_BYTES);
     } else if (!(time_us > 0 && time_us <= LS_MAX_US)) {
-        ls_json_refuse(node->json, row, "us must lie between 0 and %g; it is %g", LS_MAX_US, time_us);
+        ls_json_refuse(node->json, row, "us must lie between 0 and %g; found %g", LS_MAX_US, time_us);
     } else {
         measured = (struct ls_node_measured){(int)n, (uint64_t)nbytes, time_us};
     }
@@ -342,7 +343,7 @@ static void check_figure(ls_node *node, const char *group, const char *figure) {
     char name[80];
     snprintf(name, sizeof name, "%s.%s", group, figure);
     if (is_figure(node, name) && !ls_json_has(node->sources, group) && !ls_json_has(node->sources, name))
-        ls_json_refuse(node->json, node->sources, "%s has no source; say where it comes from", name);
+        ls_json_refuse(node->json, node->sources, "%s has no source; add where the figure comes from", name);
 }
 
 static void check_sources(ls_node *node) {
@@ -351,7 +352,7 @@ static void check_sources(ls_node *node) {
         if (!is_figure(node, source->string))
             ls_json_refuse(node->json, source, "%.60s names no figure of this file", source->string);
         if (!cJSON_IsString(source) || *source->valuestring == '\0')
-            ls_json_refuse(node->json, source, "the source of %.60s must be a text", source->string);
+            ls_json_refuse(node->json, source, "the source of %.60s must be a string", source->string);
     }
     for (int g = 0; g < GROUPS && !ls_json_failed(node->json); g++)
         for (const struct figure *figure = groups[g].figures; figure->name; figure++)

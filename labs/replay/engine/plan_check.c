@@ -46,7 +46,7 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
 static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
     if (!o->graph) return LS_OK;
     if (ls_node_host(node)->runs_compute)
-        return ls_fail(LS_ERR_INVALID, "a CUDA graph is what GPUs run, and %s has CPU devices", ls_node_name(node));
+        return ls_fail(LS_ERR_INVALID, "a CUDA graph needs GPUs, but %s has CPU devices", ls_node_name(node));
     if (o->mode == LS_PLAN_DP && o->devices > 1)
         return ls_fail(LS_ERR_INVALID,
                        "a CUDA graph cannot hold a step of DataParallel on %d devices, each of which has a "
@@ -62,21 +62,21 @@ static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
 /* What leaves memory to others, or makes it again. */
 static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     if (o->every != 0 && w->layer_count == 0)
-        return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "activations can be checkpointed",
-                       w->name);
+        return ls_fail(
+            LS_ERR_INVALID,
+            "%s is a trace, which does not show where the network's blocks begin: no activations can be checkpointed",
+            w->name);
     if (o->shard_state > 1 && !o->overlap)
         return ls_fail(LS_ERR_INVALID,
                        "ZeRO-%d reduces buckets during backward, since they take turns with their memory",
                        o->shard_state);
     if (o->top_k > 0 && o->shard_state > 0)
-        return ls_fail(LS_ERR_INVALID, "ZeRO-%d adds up slices of all elements, and top-k sends a part of them",
+        return ls_fail(LS_ERR_INVALID, "ZeRO-%d adds slices of all elements, but top-k sends only a part of them",
                        o->shard_state);
     if (o->shard_state == 3 && w->layer_count == 0)
         return ls_fail(LS_ERR_INVALID,
-                       "%s is a trace, which does not say where the network's blocks begin: no "
-                       "parameters can be gathered block by block",
+                       "%s is a trace, which does not show where the network's blocks begin: no parameters can be "
+                       "gathered block by block",
                        w->name);
     return LS_OK;
 }
@@ -90,11 +90,12 @@ static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
         return ls_fail(LS_ERR_INVALID, "ranks that share layers (--tensor %d) lie differently on nodes of %d devices",
                        tensor, devices);
     if (o->hierarchical && ls_plan_replicas(o) % own != 0)
-        return ls_fail(LS_ERR_INVALID, "a hierarchical all-reduce of %d ranks needs as many on each node, and %d fit",
+        return ls_fail(LS_ERR_INVALID,
+                       "a hierarchical all-reduce of %d ranks needs the same number on each node; %d fit",
                        ls_plan_replicas(o), own);
     if (o->hierarchical && o->collectives == LS_PLAN_BY_MESSAGES)
         return ls_fail(LS_ERR_INVALID,
-                       "a hierarchical all-reduce has a formula, and no messages; leave --collectives out");
+                       "a hierarchical all-reduce has a formula, but no messages; leave --collectives out");
     return LS_OK;
 }
 
@@ -112,7 +113,8 @@ static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
     if (o->tensor == 1) return LS_OK;
     if (other) return ls_fail(LS_ERR_INVALID, "--tensor is not replayed with %s", other);
     if (o->tensor < 1 || o->devices % o->tensor != 0)
-        return ls_fail(LS_ERR_INVALID, "%d ranks are no grid of --tensor %d and replicas", o->devices, o->tensor);
+        return ls_fail(LS_ERR_INVALID, "%d ranks do not form a grid of --tensor %d and replicas", o->devices,
+                       o->tensor);
     ls_workload *part;
     ls_status status = ls_workload_cut(&part, w, o->tensor, o->sequence);
     ls_workload_close(part);
@@ -122,7 +124,8 @@ static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
 ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node);
     if (o->devices < 1 || o->devices > LS_PLAN_MAX_RANKS || o->steps < 1 || o->steps > LS_PLAN_MAX_STEPS) {
-        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices cannot be replayed", o->steps, o->devices);
+        return ls_fail(LS_ERR_INVALID, "%d steps on %d devices are out of range and cannot be replayed", o->steps,
+                       o->devices);
     }
     ls_status status = check_tensor(w, o);
     if (status != LS_OK) return status;
@@ -155,7 +158,7 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
     if (status == LS_OK) status = check_nodes(node, o);
     if (status != LS_OK) return status;
     if (o->mode == LS_PLAN_SINGLE && o->devices != 1) {
-        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d", o->devices);
+        return ls_fail(LS_ERR_INVALID, "a program for one device cannot use %d devices", o->devices);
     }
     if (!(o->spread >= 0 && o->spread <= 0.2))
         return ls_fail(LS_ERR_INVALID, "devices whose times spread by %g %% of the mean are not of one kind",
@@ -167,13 +170,13 @@ ls_status ls_plan_check(const ls_workload *w, const ls_node *node, const struct 
                        several ? ", between which messages have routes" : "", o->devices);
     }
     if (w->optimizer_states < 0 || w->optimizer_states > 2) {
-        return ls_fail(LS_ERR_INVALID, "no optimizer has %d states", w->optimizer_states);
+        return ls_fail(LS_ERR_INVALID, "an optimizer cannot have %d states", w->optimizer_states);
     }
     if (w->work_count == 0) return ls_fail(LS_ERR_INVALID, "the workload %s has no operations", w->name);
     double tasks = ls_plan_estimate(w, o);
     if (tasks > LS_PLAN_MAX_TASKS)
         return ls_fail(LS_ERR_INVALID,
-                       "%d steps of %s on %d devices are about %.2g tasks, and at most %.0e are replayed", o->steps,
+                       "%d steps of %s on %d devices make about %.2g tasks; at most %.0e can be replayed", o->steps,
                        w->name, o->devices, tasks, (double)LS_PLAN_MAX_TASKS);
     return LS_OK;
 }

@@ -240,7 +240,7 @@ static double normal_quantile(double part) {
 static ls_status spread_devices(struct ls_price *p) {
     int count = p->options->devices;
     p->slowness = malloc((size_t)count * sizeof *p->slowness);
-    if (!p->slowness) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d devices", count);
+    if (!p->slowness) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %d devices", count);
     for (int d = 0; d < count; d++)
         p->slowness[d] = 1 + p->options->spread * normal_quantile((d + 1 - 0.375) / (count + 0.25));
     return LS_OK;
@@ -293,7 +293,7 @@ ls_status ls_price_open(struct ls_price *p, const ls_workload *workload, const l
         p->costs[i].us = calloc((size_t)workload->work_count + 1, sizeof(double));
         if (p->costs[i].us) continue;
         ls_price_close(p);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory for the times of %d operations", workload->work_count);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the times of %d operations", workload->work_count);
     }
     return LS_OK;
 }

@@ -299,7 +299,7 @@ static ls_status index_lanes(struct recost *r) {
         int count, *before = NULL;
         const int *tasks = ls_trace_lane_tasks(r->recorded, lane, &count);
         if (count > 0 && (l->device < 0 || l->device + r->ranks > r->options->devices))
-            return ls_fail(LS_ERR_INVALID, "the lane \"%s\" of the recording is of device %d, and there are %d",
+            return ls_fail(LS_ERR_INVALID, "the lane \"%s\" of the recording is of device %d, but there are only %d",
                            l->name, l->device, r->options->devices);
         r->lane_of[lane] = l->device * LS_LANE_COUNT + (int)l->kind;
         for (int i = 0; i < count; i++) {
@@ -323,7 +323,8 @@ static ls_status prepare(struct recost *r) {
     r->next = malloc(tasks * sizeof *r->next);
     r->lane_of = calloc((size_t)ls_trace_lane_count(r->recorded) + 1, sizeof *r->lane_of);
     if (!r->first || !r->last || !r->launcher || !r->next || !r->lane_of)
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to give %d tasks of %d ranks their times", r->tasks, r->ranks);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to give %d tasks of %d ranks their times", r->tasks,
+                       r->ranks);
     for (size_t i = 0; i < tasks; i++) r->launcher[i] = LS_NONE;
     describe(r);
     add_lanes(r);

@@ -60,14 +60,14 @@ static ls_status check(const struct cutting *c, const struct ls_workload_layer *
     const ls_workload *w = c->whole;
     bool is_table = layer->rule == LS_RULE_TABLE;
     if (layer->cut == LS_WORKLOAD_BY_OUTPUTS && c->is_part)
-        return refuse(c, layer, "reads parts, and cannot make others");
+        return refuse(c, layer, "reads parts, but cannot make others");
     if (layer->cut == LS_WORKLOAD_BY_INPUTS && c->is_part == is_table)
         return refuse(c, layer,
-                      is_table ? "reads parts, and needs whole samples" : "is cut by inputs that are not parts");
-    if (c->is_part && !divides(c, layer->heads)) return refuse(c, layer, "has heads that they do not divide");
+                      is_table ? "reads parts, but needs whole samples" : "is cut by inputs that are not parts");
+    if (c->is_part && !divides(c, layer->heads)) return refuse(c, layer, "has heads that the ranks do not divide");
     for (int p = 0; layer->cut == LS_WORKLOAD_BY_OUTPUTS && p < layer->parameter_count; p++)
         if (!divides(c, (double)w->parameter_counts[layer->first_parameter + p]))
-            return refuse(c, layer, "has units that they do not divide");
+            return refuse(c, layer, "has units that the ranks do not divide");
     return LS_OK;
 }
 
@@ -153,13 +153,15 @@ static ls_status cut(struct cutting *c) {
         is_cut = is_cut || whole->layers[l].cut != LS_WORKLOAD_UNCUT;
     }
     if (!is_cut)
-        return ls_fail(LS_ERR_INVALID, "%s does not say how ranks can share its layers: --tensor needs that",
+        return ls_fail(LS_ERR_INVALID, "%s does not describe how ranks can share its layers, which --tensor needs",
                        whole->name);
     if (c->sequence && !is_text)
-        return ls_fail(LS_ERR_INVALID, "%s is no text: it has no positions for ranks to share out", whole->name);
+        return ls_fail(LS_ERR_INVALID, "%s is not a text: its samples have no positions for ranks to share",
+                       whole->name);
     take_head(c);
     c->parts->workload.layers = calloc((size_t)whole->layer_count, sizeof *c->parts->workload.layers);
-    if (!c->parts->workload.layers) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a part of %s", whole->name);
+    if (!c->parts->workload.layers)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a part of %s", whole->name);
     ls_status status = LS_OK;
     for (int l = 0; status == LS_OK && l < whole->layer_count; l++) status = add_layer(c, l);
     if (status == LS_OK) status = take_loss(c, is_text);

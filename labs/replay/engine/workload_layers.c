@@ -41,7 +41,7 @@ static enum ls_layer_rule find_rule(struct ls_workload_reader *r, const cJSON *o
         length += (size_t)snprintf(known + length, sizeof known - length, " %s", kinds[k].name);
     }
     ls_json_refuse(r->json, cJSON_GetObjectItemCaseSensitive(object, "kind"),
-                   "no kind of layer is called %.40s; there are%s", name, known);
+                   "unknown kind of layer %.40s; expected one of%s", name, known);
     return kinds[0].rule;
 }
 
@@ -49,7 +49,7 @@ static enum ls_layer_rule find_rule(struct ls_workload_reader *r, const cJSON *o
 static void join_name(struct ls_workload_reader *r, const cJSON *object, const char *around, char *path) {
     const char *name = ls_json_text(r->json, object, "name");
     if (strlen(name) > LS_MAX_NAME) {
-        ls_json_refuse(r->json, object, "a name of %zu characters is too long; %d are enough", strlen(name),
+        ls_json_refuse(r->json, object, "a name of %zu characters is too long; expected at most %d", strlen(name),
                        LS_MAX_NAME);
         name = "";
     }
@@ -125,14 +125,15 @@ static int64_t repeats(struct ls_workload_reader *r, const cJSON *block) {
 static int64_t count_layers(struct ls_workload_reader *r, const cJSON *list, int depth) {
     int64_t count = 0;
     const cJSON *item;
-    if (depth > LS_MAX_DEPTH) ls_json_refuse(r->json, list, "blocks lie in each other more than %d deep", LS_MAX_DEPTH);
+    if (depth > LS_MAX_DEPTH) ls_json_refuse(r->json, list, "blocks are nested more than %d deep", LS_MAX_DEPTH);
     cJSON_ArrayForEach(item, list) {
         if (ls_json_failed(r->json)) return 0;
         bool is_block = ls_json_has(item, "layers");
         count += is_block ? repeats(r, item) * count_layers(r, ls_json_array(r->json, item, "layers"), depth + 1) : 1;
-        if (count > LS_MAX_LAYERS) ls_json_refuse(r->json, item, "these are more than %d layers", LS_MAX_LAYERS);
+        if (count > LS_MAX_LAYERS)
+            ls_json_refuse(r->json, item, "a workload has too many layers; expected at most %d", LS_MAX_LAYERS);
     }
-    if (list && count == 0) ls_json_refuse(r->json, list, "there must be a layer");
+    if (list && count == 0) ls_json_refuse(r->json, list, "a workload must have at least one layer");
     return count;
 }
 

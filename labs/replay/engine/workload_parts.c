@@ -14,7 +14,7 @@ struct ls_workload_note {
 struct ls_workload_parts *ls_workload_begin(void) {
     struct ls_workload_parts *parts = calloc(1, sizeof *parts);
     if (!parts) {
-        (void)ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+        (void)ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
         return NULL;
     }
     parts->workload.name = parts->workload.source = "";
@@ -86,7 +86,7 @@ bool ls_workload_kernel_is_product(const char *name) {
 
 ls_status ls_workload_finish(struct ls_workload_parts *parts, ls_status status, ls_workload **out) {
     *out = NULL;
-    if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (status == LS_OK && parts->failed) status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     if (status != LS_OK) {
         ls_workload_close(&parts->workload);
         return status;

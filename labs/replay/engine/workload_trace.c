@@ -72,10 +72,10 @@ static ls_status check_about(const struct ls_trace_about *about) {
     bool one = about->devices == 1 || about->recorded_ranks == 1;
     if (!one || about->devices < 1) {
         return ls_fail(LS_ERR_INVALID,
-                       "a trace of %d devices is no workload: record one device, or one rank of meta devices",
+                       "a trace of %d devices cannot be a workload: record one device, or one rank of meta devices",
                        about->devices);
     }
-    if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not say how many samples a step has");
+    if (about->batch_size < 1) return ls_fail(LS_ERR_INVALID, "the trace does not record how many samples a step has");
     return LS_OK;
 }
 
@@ -113,7 +113,8 @@ static ls_status find_steps(struct source *s) {
     s->kernels = calloc((size_t)count + 1, sizeof *s->kernels);
     s->host_us = calloc((size_t)count + 1, sizeof *s->host_us);
     s->steps = calloc((size_t)count + 1, sizeof *s->steps);
-    if (!s->kernels || !s->host_us || !s->steps) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!s->kernels || !s->host_us || !s->steps)
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int i = 0; i < count; i++) {
         const struct ls_task *task = ls_trace_task(s->trace, tasks[i]);
         if (!is_of_the_network(s, task)) continue;
@@ -136,14 +137,12 @@ static ls_status find_steps(struct source *s) {
     bool graphs =
         s->step_count == 0 && count > 0 && strcmp(ls_trace_task(s->trace, tasks[count - 1])->phase, "graph") == 0;
     if (graphs)
-        return ls_fail(LS_ERR_INVALID,
-                       "the trace's steps are CUDA graphs, of which it does not have the kernels: record "
-                       "without --cuda-graph, and replay with it");
-    if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel in it");
+        return ls_fail(LS_ERR_INVALID, "the trace's steps are CUDA graphs, whose kernels are not recorded: record "
+                                       "without --cuda-graph, and replay with it");
+    if (s->step_count == 0) return ls_fail(LS_ERR_INVALID, "the trace has no step with a kernel");
     if (is_offloaded(s->trace))
         return ls_fail(LS_ERR_INVALID,
-                       "the trace's updates were the host's, of which it does not have the kernels: record "
-                       "without --offload");
+                       "the trace's updates ran on the host, whose kernels are not recorded: record without --offload");
     s->whole = &s->steps[0];
     for (int i = 1; i < s->step_count; i++) {
         const struct step *step = &s->steps[i];
@@ -170,7 +169,8 @@ static ls_status compare_steps(const struct source *s) {
             if (is_whole(s, step)) same = same && task->flops == other->flops && task->bytes == other->bytes;
         }
         if (!same) {
-            return ls_fail(LS_ERR_INVALID, "steps %d and %d of the trace differ in their operations: no workload",
+            return ls_fail(LS_ERR_INVALID,
+                           "a workload needs equal steps; steps %d and %d of the trace differ in their operations",
                            s->whole->number, step->number);
         }
     }
@@ -260,7 +260,7 @@ static double median_us(const struct source *s, double *values, int kernel, bool
 
 static ls_status add_operations(struct source *s, struct ls_workload_parts *parts) {
     double *values = calloc((size_t)s->step_count, sizeof *values);
-    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!values) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int k = 0; k < s->whole->count; k++) {
         const struct ls_task *task = kernel_of(s, s->whole, k);
         struct ls_work work = {.name = ls_workload_text(parts, is_copy(task) ? "gradient copy" : task->name),
@@ -291,7 +291,7 @@ static ls_status add_steps(const struct source *s, struct ls_workload_parts *par
         if (!(w->work[k].us >= 0)) return LS_OK;
     }
     w->step_us = calloc((size_t)s->step_count * (size_t)w->work_count, sizeof *w->step_us);
-    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!w->step_us) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     for (int i = 0; i < s->step_count; i++) {
         if (!is_whole(s, &s->steps[i])) continue;
         double *us = w->step_us + (size_t)w->step_count++ * (size_t)w->work_count;
@@ -325,7 +325,7 @@ static ls_status add_ready_order(const struct source *s, struct ls_workload_part
     ls_workload *w = &parts->workload;
     int behind = last_of_backward(w);
     bool *seen = calloc((size_t)w->parameter_count + 1, sizeof *seen);
-    if (!seen) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a workload");
+    if (!seen) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a workload");
     int at = 0;
     for (int m = 0; m < ls_trace_mark_count(s->trace); m++) {
         const struct ls_mark *mark = ls_trace_mark(s->trace, m);
@@ -378,7 +378,9 @@ ls_status ls_workload_from_trace(ls_workload **out, const ls_trace *trace) {
     if (status != LS_OK) return status;
     s.compute = find_lane(trace, LS_LANE_COMPUTE, 0);
     s.host = find_lane(trace, LS_LANE_HOST, 0);
-    if (s.compute < 0) return ls_fail(LS_ERR_INVALID, "the trace has no compute stream of device 0: no workload");
+    if (s.compute < 0)
+        return ls_fail(LS_ERR_INVALID,
+                       "a workload needs the compute stream of device 0, which the trace does not have");
     struct ls_workload_parts *parts = ls_workload_begin();
     status = parts ? find_steps(&s) : LS_ERR_NO_MEMORY;
     if (status == LS_OK) status = compare_steps(&s);

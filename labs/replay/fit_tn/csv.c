@@ -14,7 +14,7 @@ static ls_status read_text(fit_tn_csv *csv) {
     size_t nbytes;
     ls_status status = ls_file_read(csv->path, MOST_BYTES, &csv->text, &nbytes);
     if (status != LS_OK || strlen(csv->text) == nbytes) return status;
-    return ls_fail(LS_ERR_INVALID, "%s: there is a zero byte in it", csv->path);
+    return ls_fail(LS_ERR_INVALID, "%s contains a zero byte; expected CSV", csv->path);
 }
 
 /* Takes the cell at *at in place and moves behind it and the comma or the newline, which it returns ('\0': the end).
@@ -56,7 +56,8 @@ static bool grow(fit_tn_csv *csv, int cells) {
 static ls_status end_row(fit_tn_csv *csv, int width, int line) {
     if (csv->rows == 0) csv->columns = width;
     if (width != csv->columns)
-        return ls_fail(LS_ERR_INVALID, "%s:%d: %d cells, and the head has %d", csv->path, line, width, csv->columns);
+        return ls_fail(LS_ERR_INVALID, "%s:%d: the row has %d cells, but the head has %d", csv->path, line, width,
+                       csv->columns);
     csv->lines[csv->rows++] = line;
     return LS_OK;
 }
@@ -65,7 +66,7 @@ static ls_status split(fit_tn_csv *csv) {
     int cells = 0, width = 0, line = 1, row_line = 1;
     ls_status status = LS_OK;
     for (char *at = csv->text; status == LS_OK && *at;) {
-        if (!grow(csv, cells)) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", csv->path);
+        if (!grow(csv, cells)) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", csv->path);
         char end = take_cell(&at, &csv->cells[cells], &line);
         if (end == '"') return ls_fail(LS_ERR_INVALID, "%s:%d: a quote is out of place", csv->path, line);
         cells++;
@@ -76,7 +77,7 @@ static ls_status split(fit_tn_csv *csv) {
         width = 0;
         row_line = line;
     }
-    if (status == LS_OK && csv->rows < 2) status = ls_fail(LS_ERR_INVALID, "%s: there are no rows in it", csv->path);
+    if (status == LS_OK && csv->rows < 2) status = ls_fail(LS_ERR_INVALID, "%s has no rows", csv->path);
     return status;
 }
 
@@ -112,6 +113,6 @@ ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int c
     if (!*text) return LS_OK;
     *value = strtod(text, &end);
     if (*end == '\0' && isfinite(*value)) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is '%s', which is no number", csv->path, csv->lines[row],
+    return ls_fail(LS_ERR_INVALID, "%s:%d: %s is '%s'; expected a number", csv->path, csv->lines[row],
                    csv->cells[column], text);
 }

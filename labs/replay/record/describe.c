@@ -104,7 +104,7 @@ ls_status record_describe(struct ls_described *d, const ls_workload *w, const st
                                .hooks = o->mode == LS_PLAN_DDP && o->tensor_us > 0};
     if (!ops || !nodes) {
         record_describe_free(d);
-        return ls_fail(LS_ERR_NO_MEMORY, "no memory to describe %s", w->name);
+        return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to describe %s", w->name);
     }
     add_operations(ops, w);
     if (w->layer_count > 0)

@@ -94,9 +94,9 @@ static ls_status join_grid(struct record_scene *s, const ls_comm_options *job) {
 static ls_status join_ranks(struct record_scene *s) {
     int ranks = s->options->devices;
     if (s->options->shard_state > 0 && ranks > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "state is sharded over at most %d ranks, not %d", LS_COMM_MAX_RANKS, ranks);
+        return ls_fail(LS_ERR_INVALID, "at most %d ranks can share the state, not %d", LS_COMM_MAX_RANKS, ranks);
     if (s->options->top_k > 0 && ranks > LS_COMM_MAX_RANKS)
-        return ls_fail(LS_ERR_INVALID, "lists of at most %d ranks are added up, not of %d", LS_COMM_MAX_RANKS, ranks);
+        return ls_fail(LS_ERR_INVALID, "at most %d ranks' lists can be added, not %d", LS_COMM_MAX_RANKS, ranks);
     int room = LS_COMM_MAX_RANKS / s->options->tensor * s->options->tensor; /* in whole replicas */
     ls_comm_options group = {.world_size = ranks < room ? ranks : room, .timeout_s = TIMEOUT_S, .group = "all devices"};
     ls_status status =
@@ -236,7 +236,7 @@ static ls_status take_steps(ls_parallel *p, const struct record_scene *s, struct
 static ls_status read_rank(ls_trace *trace, int rank) {
     const struct ls_probe_thread *threads;
     size_t count;
-    if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the records of a step");
+    if (ls_probe_lost() > 0) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the records of a step");
     ls_status status = ls_probe_read(&threads, &count);
     return status == LS_OK ? ls_trace_resolve(trace, threads, count, rank, rank, false) : status;
 }

@@ -36,8 +36,7 @@ static ls_status settle_batch(replay_settings *settings, const ls_workload *work
     int most = settings->n.values[settings->n.count - 1];
     bool given = settings->batch > 0 || settings->per_device_batch > 0;
     if (!given && !settings->trace)
-        return ls_fail(LS_ERR_USAGE,
-                       "give a --batch (of all devices) or a --per-device-batch: %s is described by the sample",
+        return ls_fail(LS_ERR_USAGE, "%s is described per sample: give --batch (of all devices) or --per-device-batch",
                        workload->name);
     if (!given) settings->batch = (double)ls_trace_what(trace)->batch_size / ls_trace_what(trace)->devices;
     if (settings->per_device_batch > 0 || settings->batch >= most / settings->tensor) return LS_OK;
@@ -71,8 +70,8 @@ static ls_status calibrate(replay_inputs *inputs, const replay_settings *setting
     replay_run_free(&run);
     if (fabs(row.step_ms / wanted_ms - 1) <= CALIBRATION_ERROR) return LS_OK;
     return ls_fail(LS_ERR_INVALID,
-                   "--calibrate-t1: with all rates times %.4g one device's step takes %.4g ms, and not %g: launches%s, "
-                   "waits and copies of the batch, which no rate shortens, are too large a part of it",
+                   "--calibrate-t1: with all rates times %.4g one device's step takes %.4g ms, not %g: launches%s, "
+                   "waits and copies of the batch, which rates do not affect, take too large a part",
                    inputs->factor, row.step_ms, wanted_ms,
                    ls_node_host(inputs->node)->lock_us > 0 ? " under the host's lock" : "");
 }
@@ -100,7 +99,7 @@ static ls_status check_rows(const replay_inputs *inputs, const replay_settings *
 
 static ls_status settle_steps(replay_settings *settings, const ls_workload *workload) {
     if (settings->vary && workload->step_count < 2)
-        return ls_fail(LS_ERR_USAGE, "--vary: %s has %d steps of the whole batch with times, and needs two",
+        return ls_fail(LS_ERR_USAGE, "--vary: %s has %d steps of the whole batch with times; expected at least two",
                        settings->trace, workload->step_count);
     if (settings->steps == 0) settings->steps = settings->vary ? workload->step_count + 1 : STEPS;
     return LS_OK;

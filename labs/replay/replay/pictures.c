@@ -22,7 +22,7 @@ ls_status replay_write_timeline(replay_run *run, const char *path) {
 /* --- Gantt ------------------------------------------------------------------------------------------------------- */
 
 ls_status replay_gantt_open(bench_text *gantt) {
-    if (!bench_text_open(gantt)) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Gantt chart");
+    if (!bench_text_open(gantt)) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the Gantt chart");
     fputs("mode,n,device,lane,phase,step,shown_step,tasks,start_ms,end_ms,on\n", gantt->file);
     return LS_OK;
 }
@@ -107,7 +107,9 @@ void replay_gantt_add(bench_text *gantt, const replay_run *run, const replay_row
 ls_status replay_gantt_close(bench_text *gantt, const char *path) {
     char *text = gantt->file ? bench_text_close(gantt) : NULL;
     ls_status status = LS_OK;
-    if (path) status = text ? ls_file_write_text(path, text) : ls_fail(LS_ERR_NO_MEMORY, "no memory for %s", path);
+    if (path)
+        status =
+            text ? ls_file_write_text(path, text) : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %s", path);
     free(text);
     return status;
 }

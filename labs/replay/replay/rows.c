@@ -16,7 +16,7 @@ static ls_status add_row(replay_rows *rows, const replay_row *row) {
     if (rows->count == rows->capacity) {
         int capacity = 2 * rows->capacity + 16;
         replay_row *more = realloc(rows->rows, (size_t)capacity * sizeof *more);
-        if (!more) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d rows", capacity);
+        if (!more) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d rows", capacity);
         rows->rows = more;
         rows->capacity = capacity;
     }

@@ -11,7 +11,7 @@ enum { ROW_TEXT_CAPACITY = 512 };
 
 ls_status tables_book_create(tables_book **out) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tables");
     (*out)->group = "";
     return LS_OK;
 }
@@ -153,5 +153,5 @@ ls_status tables_judge(const tables_book *book, bool strict, FILE *file) {
     }
     fprintf(file, claims > 0 ? "; %d of %d claims of others hold.\n" : ".\n", claims - wrong, claims);
     if (missed == 0 || !strict) return LS_OK;
-    return ls_fail(LS_ERR_INVALID, "%d of %d bounds are missed, first %s", missed, bounds, first);
+    return ls_fail(LS_ERR_INVALID, "%d of %d bounds were missed, first %s", missed, bounds, first);
 }

@@ -76,7 +76,7 @@ static ls_status count_one(struct tally *tally, const struct pair *pair, int ran
     struct ls_allreduce_cost counted[LS_COMM_MAX_RANKS], formula;
     size_t count = nbytes / sizeof(float);
     *tally = (struct tally){0};
-    if (!algorithm) return ls_fail(LS_ERR_INVALID, "there is no all-reduce %s", pair->algorithm);
+    if (!algorithm) return ls_fail(LS_ERR_INVALID, "unknown all-reduce %s", pair->algorithm);
     ls_status status = tables_count_allreduce(counted, algorithm, ranks, count);
     for (int r = 0; status == LS_OK && r < ranks; r++) {
         formula = (struct ls_allreduce_cost){0};

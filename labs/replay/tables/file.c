@@ -49,7 +49,7 @@ static void check_numbers(ls_json *json, const cJSON *array, bool pairs) {
         if (pairs && cJSON_GetArraySize(item) == 2)
             check_numbers(json, item, false);
         else if (pairs || !cJSON_IsNumber(item) || !(item->valuedouble >= LEAST && item->valuedouble <= MOST))
-            ls_json_refuse(json, item, pairs ? "two numbers belong here" : "a number from 1e-9 to 1e9 belongs here");
+            ls_json_refuse(json, item, pairs ? "expected two numbers" : "expected a number from 1e-9 to 1e9");
     }
 }
 
@@ -85,7 +85,7 @@ static void read_members(struct tables_part *part, ls_json *json, const cJSON *o
     const size_t count = sizeof members / sizeof *members;
     const cJSON *item;
     if (!cJSON_IsObject(object)) {
-        ls_json_refuse(json, object, "an object, { ... }, belongs here");
+        ls_json_refuse(json, object, "expected an object, { ... }");
         return;
     }
     cJSON_ArrayForEach(item, object) {
@@ -96,7 +96,7 @@ static void read_members(struct tables_part *part, ls_json *json, const cJSON *o
         if (i < count)
             read_member(part, json, object, &members[i]);
         else
-            ls_json_refuse(json, item, "%.80s is not known here", name);
+            ls_json_refuse(json, item, "%.80s is not a known key", name);
     }
 }
 

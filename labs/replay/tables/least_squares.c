@@ -39,7 +39,7 @@ static ls_status evaluate(struct search *s, const double *log_value, double *res
     *sum = 0;
     for (int i = 0; status == LS_OK && i < s->fit->points; i++) *sum += residual[i] * residual[i];
     if (status == LS_OK && !isfinite(*sum))
-        status = ls_fail(LS_ERR_INVALID, "the fit came to a value that is not finite");
+        status = ls_fail(LS_ERR_INVALID, "the fit reached a value that is not finite");
     return status;
 }
 
@@ -123,7 +123,7 @@ ls_status tables_fit_least_squares(struct tables_fit *fit, tables_residuals_fn r
     fit->degrees_of_freedom = fit->points - fit->parameters;
     fit->calls = fit->rounds = 0;
     if (fit->degrees_of_freedom < 0)
-        return ls_fail(LS_ERR_INVALID, "a fit of %d parameters to %d points", fit->parameters, fit->points);
+        return ls_fail(LS_ERR_INVALID, "a fit cannot have %d parameters with %d points", fit->parameters, fit->points);
     for (int k = 0; k < fit->parameters; k++) s.log_value[k] = log(fit->value[k]);
     ls_status status = evaluate(&s, s.log_value, fit->residual, &fit->sum);
     if (status == LS_OK) status = find_slopes(&s);

@@ -140,8 +140,8 @@ static ls_status calibrate_one(ls_node **node, const char *name, bool beyond_cac
     char program[BENCH_PATH_CAPACITY], path[PATH_MAX], out[PATH_MAX + 8];
     char quiet[] = "--quiet", quick[] = "--quick", beyond[] = "--beyond-cache";
     bench_output *output = malloc(sizeof *output);
-    ls_status status =
-        output ? bench_find_program(program, "calibrate") : ls_fail(LS_ERR_NO_MEMORY, "no memory for calibrate");
+    ls_status status = output ? bench_find_program(program, "calibrate")
+                              : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for calibrate");
     snprintf(path, sizeof path, "%.3800s/%s%s.json", settings->folder, settings->quick ? "quick_" : "", name);
     snprintf(out, sizeof out, "--out=%s", path);
     char *argv[6] = {program, out, quiet};

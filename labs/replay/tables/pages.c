@@ -74,7 +74,7 @@ static bool is_shown(const tables_book *book, size_t first, size_t end) {
 }
 
 static ls_status check_memory(const tables_book *book) {
-    return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "no memory for the tables") : LS_OK;
+    return book->out_of_memory ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the tables") : LS_OK;
 }
 
 /* --- for people, and as Markdown ---------------------------------------------------------------------------------- */

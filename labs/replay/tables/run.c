@@ -249,7 +249,7 @@ struct tables_runs {
 
 ls_status tables_runs_create(tables_runs **out, double timeout_s) {
     *out = calloc(1, sizeof **out);
-    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "no memory for a table's runs");
+    if (!*out) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a table's runs");
     (*out)->timeout_s = timeout_s;
     return LS_OK;
 }
@@ -262,7 +262,8 @@ static ls_status make_once(const double **to, tables_runs *runs, const struct ta
     while (made < runs->made + runs->count &&
            (made->n != n || made->run.number != run->number || made->run.plan != run->plan))
         made++;
-    if (made == runs->made + RUNS_MAX) return ls_fail(LS_ERR_INVALID, "a table has at most %d runs", RUNS_MAX);
+    if (made == runs->made + RUNS_MAX)
+        return ls_fail(LS_ERR_INVALID, "a table has too many runs; expected at most %d", RUNS_MAX);
     if (made == runs->made + runs->count) {
         made->run = *run;
         made->n = n;

@@ -98,7 +98,8 @@ static ls_status add_line(tables_book *book, tables_runs *runs, struct compariso
                                           .claim = part->claim,
                                           .how = how});
     if (!summed) return LS_OK;
-    if (c->count == SUMMED_MAX) return ls_fail(LS_ERR_INVALID, "sums are over at most %d lines", SUMMED_MAX);
+    if (c->count == SUMMED_MAX)
+        return ls_fail(LS_ERR_INVALID, "sums cover too many lines; expected at most %d", SUMMED_MAX);
     c->reference[c->count] = reference;
     c->ours[c->count] = ours;
     c->free[c->count++] = free;

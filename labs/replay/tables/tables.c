@@ -35,7 +35,7 @@ static ls_status parse(tables_settings *settings, int argc, char **argv, bool *h
          .to.real = &settings->timeout_s,
          .argument = "SECONDS",
          .limits = LS_ABOVE(0),
-         .help = "a training run that takes longer is ended, and its table with it"},
+         .help = "end a training run, and its table, after this many seconds"},
     };
     return BENCH_PARSE(table, "Prints published figures beside what is measured or replayed here.", argc, argv, help);
 }
@@ -52,7 +52,7 @@ static bool is_wanted(const tables_settings *settings, int number) {
 static ls_status check_wanted(const tables_settings *settings) {
     for (int i = 0; i < settings->wanted.count; i++)
         if (settings->wanted.values[i] > TABLES)
-            return ls_fail(LS_ERR_USAGE, "--tables: there is no table %d; there are 1 to %d",
+            return ls_fail(LS_ERR_USAGE, "--tables: table %d does not exist; expected 1 to %d",
                            settings->wanted.values[i], TABLES);
     return LS_OK;
 }

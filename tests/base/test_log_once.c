@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/said.h"
+#include "common/base/log_once.h"
 #include "tests/base/test.h"
 
 enum { PROCESSES = 8, MESSAGES = 1000 };
@@ -25,7 +25,7 @@ static int in_child(int (*body)(int argument), int argument) {
 static int is_first(int number) {
     char message[32];
     snprintf(message, sizeof message, "message %d", number);
-    return ls_said_first(message);
+    return ls_log_once(message);
 }
 
 /* How many of the messages 0 .. n-1 this process is the first to say. */
@@ -37,7 +37,7 @@ static int count_first(int n) {
 
 static int without_memory(int fd) {
     FILE *file = tmpfile(); /* the number of somebody else's file */
-    if (fd < 0) ls_said_join(file ? fileno(file) : -1);
+    if (fd < 0) ls_log_once_join(file ? fileno(file) : -1);
     int said = count_first(2);
     said += count_first(2); /* again, as if it were new */
     bool empty = !file || lseek(fileno(file), 0, SEEK_END) == 0;
@@ -54,7 +54,7 @@ static int with_a_file(int unused) {
     (void)unused;
     FILE *file = tmpfile();
     if (!file || ftruncate(fileno(file), 512 * 8) != 0) return 1;
-    ls_said_join(fileno(file));
+    ls_log_once_join(fileno(file));
     char text[512 * 8];
     if (!is_first(1) || fread(text, 1, sizeof text, file) != sizeof text) return 1;
     for (size_t i = 0; i < sizeof text; i++)
@@ -65,7 +65,7 @@ static int with_a_file(int unused) {
 TEST(a_file_is_left_alone) { assert_int_equal(in_child(with_a_file, 0), 0); }
 
 static int one_says_it(int fd) {
-    ls_said_join(fd);
+    ls_log_once_join(fd);
     int said = count_first(2);
     said += count_first(2); /* a process may repeat itself */
     if (said != 4) return 1;
@@ -75,7 +75,7 @@ static int one_says_it(int fd) {
 }
 
 TEST(another_process_does_not_say_it_again) {
-    int fd = ls_said_create();
+    int fd = ls_log_once_create();
     assert_true(fd >= 0);
     assert_int_equal(in_child(one_says_it, fd), 0);
     close(fd);
@@ -83,14 +83,14 @@ TEST(another_process_does_not_say_it_again) {
 
 /* All at the same time: each message has one sayer. */
 TEST(of_many_processes_one_says_it) {
-    int fd = ls_said_create(), results[2], total = 0, counted;
+    int fd = ls_log_once_create(), results[2], total = 0, counted;
     assert_int_equal(pipe(results), 0);
     fflush(NULL);
     for (int i = 0; i < PROCESSES; i++) {
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid > 0) continue;
-        ls_said_join(fd);
+        ls_log_once_join(fd);
         int count = count_first(200);
         _exit(write(results[1], &count, sizeof count) == sizeof count ? 0 : 1);
     }
@@ -107,12 +107,12 @@ TEST(of_many_processes_one_says_it) {
 
 /* When there is no room, nothing is kept back. */
 static int too_much(int fd) {
-    ls_said_join(fd);
+    ls_log_once_join(fd);
     return count_first(MESSAGES) == MESSAGES && is_first(MESSAGES - 1) ? 0 : 1;
 }
 
 TEST(a_full_memory_keeps_nothing_back) {
-    int fd = ls_said_create();
+    int fd = ls_log_once_create();
     assert_int_equal(in_child(too_much, fd), 0);
     close(fd);
 }

@@ -59,13 +59,12 @@ static inline bool ls_operation_is_message(int kind) {
 
 enum {
     LS_FLIGHT_VERSION = 1,
-    LS_FLIGHT_KEPT = 64,   /* operations of a rank in a group */
-    LS_FLIGHT_RANKS = 64,  /* of a job: LS_COMM_MAX_RANKS */
-    LS_FLIGHT_GROUPS = 16, /* groups of a rank */
-    LS_FLIGHT_UNTIMED =
-        64,               /* operations of at most so many elements get no times, which would cost more than the rest */
-    LS_FLIGHT_LABEL = 32, /* bytes of a label, with its end */
-    LS_FLIGHT_NAME = 48   /* of a group's name */
+    LS_FLIGHT_KEPT = 64,    /* operations of a rank in a group */
+    LS_FLIGHT_RANKS = 64,   /* of a job: LS_COMM_MAX_RANKS */
+    LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
+    LS_FLIGHT_UNTIMED = 64, /* elements; smaller operations get no times, which cost more than the rest */
+    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
+    LS_FLIGHT_NAME = 48     /* of a group's name */
 };
 
 /* enqueued  the rank has called the operation; its stream has not reached it
@@ -160,7 +159,7 @@ typedef struct ls_flight_difference {
         LS_FLIGHT_DIFFERS,   /* `odd` ranks run `found`, the others `expected` */
         LS_FLIGHT_UNMATCHED, /* the one rank in `odd` has no match for its peer's message `expected` */
         LS_FLIGHT_MISSING,   /* `odd` ranks have not reached `expected`, in which others are, or are late in it */
-        LS_FLIGHT_UNKNOWN /* other ranks' rings no longer hold the current or next operation of the `odd` ranks; with `expected`, a message: the ring of the one `odd` rank no longer holds its other end */
+        LS_FLIGHT_UNKNOWN    /* the record does not tell: see ls_flight_find_difference */
     } kind;
     int group;
     const ls_flight_operation *expected, *found; /* in the record; found is NULL if there is none */
@@ -170,7 +169,8 @@ typedef struct ls_flight_difference {
 /* The first difference of a group. Compares collectives first, in the order of their numbers: the operation that most
  * ranks run is expected; in a tie, the one of the lowest rank. If collectives agree, compares messages between two
  * ranks: the one that explains most (see ls_flight_find_cause); in a tie, the oldest of the lowest rank. If there is
- * none: missing ranks; last, LS_FLIGHT_UNKNOWN. */
+ * none: missing ranks. Last, UNKNOWN: other ranks' rings no longer hold the current or next operation of the `odd`
+ * ranks; with `expected`, a message, the ring of the one `odd` rank no longer holds its other end. */
 ls_flight_difference ls_flight_find_difference(const ls_flight_record *record, int group);
 
 /* Of all groups' first differences, the one that most likely explains the others. Ranks that run different operations

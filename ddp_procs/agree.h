@@ -25,14 +25,14 @@ ls_status ddp_agree_begin(ddp_agreement *agreement, ddp_store *store, const ddp_
 void ddp_agree_late(ddp_agreement *agreement);
 
 /* Collective, unless late: every rank publishes `mine`, rank 0 compares, and every rank gets the result. `about` ("settings") must
- * be unique within a run: it is part of the keys, and names in messages what a rank did not publish. LS_ERR_USAGE on
- * every rank if a fact of one differs from rank 0's: a line for each fact and value (bounded, but naming every rank
- * that differs), on rank 0 all of them, on the others those that are about them. LS_ERR_PEER: a rank has given up;
- * LS_ERR_TIMEOUT: some did not come, and are named. Cost: a value set and one fetched, by rank 0 one from each of the
- * others; no more where the facts are the same, however many. */
+ * be unique within a run: it is part of the keys, and messages use it as the name of the facts. LS_ERR_USAGE on every
+ * rank if a fact of one differs from rank 0's: a line for each fact and value (bounded, but naming every rank that
+ * differs), on rank 0 all of them, on the others those that are about them. LS_ERR_PEER: a rank has aborted;
+ * LS_ERR_TIMEOUT: the message names the missing ranks. Cost: each rank sets one value and gets one, rank 0 gets one
+ * from each other rank; the same for any number of facts, if they agree. */
 ls_status ddp_agree(const ddp_agreement *agreement, const char *about, const ddp_facts *mine);
 
-/* In place of ddp_agree, on a rank that has failed: the others learn of it at once and end. Says nothing. */
+/* Call instead of ddp_agree on a rank that has failed: the other ranks end at once. Reports nothing. */
 void ddp_agree_give_up(const ddp_agreement *agreement, const char *about);
 
 #endif

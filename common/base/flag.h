@@ -1,7 +1,7 @@
 /* ls_flag: a counter that one thread or process raises and others wait for. A wait spins first, then sleeps.
  *
- * It works between threads and, when it lies in shared memory, between processes. Raising costs one store when nobody
- * sleeps, a futex call otherwise. Counters compare modulo 2^32, so they may wrap.
+ * It works between threads and, in shared memory, between processes. Raising costs one store if no thread sleeps, a
+ * futex call otherwise. Counters compare modulo 2^32, so they may wrap.
  *
  * The caller says how long to poll before sleeping (ls_patience; cores.h has a value for a number of participants). */
 #ifndef LS_BASE_FLAG_H

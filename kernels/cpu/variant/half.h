@@ -16,10 +16,10 @@
 /* Elements of the largest block: a multiple of LS_LANES. */
 #define LS_BLOCK 1024
 
-/* y = x, of the half type `dtype`. */
+/* y = x, where x has the type `dtype`, fp16 or bf16. */
 void LS_CPU(widen)(ls_dtype dtype, float *restrict y, const uint16_t *restrict x, size_t count);
 
-/* y = x, rounded to the half type `dtype`. */
+/* y = x, rounded to `dtype`, fp16 or bf16. */
 void LS_CPU(narrow)(ls_dtype dtype, uint16_t *restrict y, const float *restrict x, size_t count);
 
 /* Elements of the next block if `rest` are left: all of them for fp32, else at most LS_BLOCK. */

@@ -21,9 +21,8 @@
  *                                    "kernel": the nth launched kernel fails asynchronously and its device is broken
  *                                    from then on
  *
- * In shuffle mode device memory can be touched by nobody while host threads run: a host access is SIGSEGV. In eager
- * mode that holds from the moment a host thread has waited and nothing is left to run, until the next work is
- * enqueued. */
+ * In shuffle mode device memory is not accessible while host threads run: a host access is SIGSEGV. In eager mode that
+ * holds from the moment a host thread has waited and nothing is left to run, until the next work is enqueued. */
 #ifndef CUDA_ON_CPU_H
 #define CUDA_ON_CPU_H
 

@@ -9,7 +9,7 @@
 size_t ls_class_loss_nbytes(const ls_network *network, size_t max_batch);
 
 /* ls_loss of whole rows of logits, of which y and dy hold this rank's part: [rows, ls_model_outputs per row]. The loss
- * is the same on all ranks. Two collectives, of one float and of two floats per row. */
+ * is the same on all ranks. Runs two collectives, of one float and of two floats per row. */
 void ls_class_loss_of(const ls_network *network, ls_stream *stream, float *loss, float *dy, const float *y,
                       const int64_t *labels, size_t rows, double weight, float *sums);
 

@@ -9,7 +9,7 @@
 
 struct ls_device_row {
     double rank, device;                              /* the device's number on its node */
-    double runs_behind;                               /* 1: times of enqueueing; 0: of the work itself */
+    double runs_behind;                               /* 1: `us` are times of enqueueing the work; 0: of running it */
     double begun_us;                                  /* the start of its clock; other times are relative to it */
     double us[LS_PHASE_COUNT], bytes[LS_PHASE_COUNT]; /* as its clock has them (phase.h) */
     double current_bytes, peak_total_bytes;           /* memory, all categories together */

@@ -21,7 +21,9 @@ enum { DDP_ANY_NUMBER = INT_MAX };
 struct ddp_simulation {
     const ddp_schedule *schedule;     /* only the numbers of stages and of micro-batches are used */
     const double *forward, *backward; /* duration of a pass, per stage, > 0; messages take no time */
-    int link_holds; /* unreceived messages from one stage to a neighbour before the next send blocks; 0: each send blocks until it is received, as ls_comm_send may */
+    /* unreceived messages from one stage to a neighbour before the next send blocks; 0: each send blocks until it is
+     * received, as ls_comm_send may */
+    int link_holds;
 };
 
 typedef enum ddp_outcome {

@@ -327,8 +327,7 @@ void ls_attention_forward(ls_stream *stream, struct ls_attention_shape shape, vo
 void ls_attention_backward(ls_stream *stream, struct ls_attention_shape shape, void *dqkv, const void *dy,
                            const void *qkv, const void *y, const void *saved, void *workspace);
 
-/* --- losses; each computes the loss and its gradient in one pass
- * -------------------------------------------------------- */
+/* --- losses; each computes the loss and its gradient in one pass -------------------------------------------------- */
 
 /* *loss = scale x sum over rows of -log softmax(logits)[label]; dlogits = scale (softmax(logits) - onehot). With scale
  * = 1/rows this is PyTorch's mean. A label outside [0, classes) is LS_ERR_INVALID. */

@@ -6,12 +6,11 @@
  *           2 share (h - 1) / h, so a node 2 n (h - 1) / h, as if it were one rank of a ring. Inside, each rank sends and
  *           receives 2 n (m - 1) / m. Small messages go as direct's
  *   hosts : over several hosts a group of each host's ranks runs this, as one node, and comm->across does the
- *   all-reduce across the nodes
- *           (mpi/mpi_operations.c)
+ *           all-reduce across the nodes (mpi/mpi_operations.c)
  *   order : inside a node in the order of its ranks, then in the order of the nodes; all ranks get the same bits. fp16 and bf16
  *           are rounded once in the node and once between nodes
  *   safe  : a range of a view is written by its own rank only, after all ranks that read it have read it: those of the
- *         node before step 1, those of other nodes before their step 2
+ *           node before step 1, those of other nodes before their step 2
  *   fails : the ranks that wait for a rank that misses a step name it; buffers are then undefined */
 #include <stdlib.h>
 

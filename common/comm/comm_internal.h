@@ -280,8 +280,7 @@ ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const ch
 /* Prints the table, writes the file if one is asked for, and frees the record. NULL is a no-op. */
 void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
-/* --- paths for GPU memory
- * --------------------------------------------------------------------------------------------- */
+/* --- paths for GPU memory ----------------------------------------------------------------------------------------- */
 
 /* staged.c */
 ls_status ls_staged_attach(ls_comm *comm, ls_device *device);

@@ -3,9 +3,13 @@
  * Each rank publishes a buffer (or nothing): a matrix of `parts` rows of `count` elements (parts = world size where
  * each rank gets a row of its own, else 1). After a barrier every rank sees every published buffer through views, and
  * `run` reads them (and, for reductions in place, writes them).
- *   one round  small messages are copied into the control area before the barrier; run reads them there. One barrier suffices, since the next operations use other buffers.
- *   in place   if all ranks can access all published buffers (memory of ls_comm_alloc_shared; any memory if ranks are threads), run accesses them directly, whole.
- *   in slices  otherwise the operation proceeds in slices of columns. A rank whose buffer is not shared copies slice j + 1 into one staging buffer while slice j is processed in the other. Shared buffers are accessed directly.
+ *   one round  small messages are copied into the control area before the barrier; run reads them there. One barrier
+ *              suffices, since the next operations use other buffers.
+ *   in place   if all ranks can access all published buffers (memory of ls_comm_alloc_shared; any memory if ranks are
+ *              threads), run accesses them directly, whole.
+ *   in slices  otherwise the operation proceeds in slices of columns. A rank whose buffer is not shared copies slice j
+ *              + 1 into one staging buffer while slice j is processed in the other. Shared buffers are accessed
+ *              directly.
  *
  * Rules for `run`: on entry all views are readable. A rank may access other ranks' views until it returns; then comes a
  * second barrier, after which each rank owns its view again (not in one round, where no rank may write to a view).

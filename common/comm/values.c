@@ -1,7 +1,7 @@
 /* values — the labels of tensors, and how a collective operation changes them.
  *   idea  : how a tensor is distributed over the ranks of an axis is known where it is created, and changes in
- *         collectives only. A slightly wrong loss is usually a sum over values that were not its terms, or a term that
- *         was never summed
+ *           collectives only. A slightly wrong loss is usually a sum over values that were not its terms, or a term
+ *           that was never summed
  *   table : for each axis that the operation's group spans; labels on the other axes stay unchanged
  *
  *               operation         input                    output
@@ -13,10 +13,10 @@
  *               send, recv        any                      as it is
  *
  *   axes  : an operation's axes are those on which the group's ranks have different coordinates, by their ranks in the
- *         job (mesh.h). So a group with too many ranks is found by the axis that it should not span
+ *           job (mesh.h). So a group with too many ranks is found by the axis that it should not span
  *   cost  : off: a branch per operation. On: a pass over all entries per operation
  *   fails : memory without a label is not checked; nor are wrong labels, except that memory labelled replicated is
- *   compared bitwise */
+ *           compared bitwise */
 #include "common/comm/values.h"
 
 #include <stdarg.h>

@@ -14,7 +14,9 @@
 
 /* A wait's condition, and the ranks to check if it does not become true. */
 typedef struct ls_wait {
-    int peer; /* the one rank that raises `flag` to `value` (NULL: on which `poll` depends); -1: wait until all ranks arrive at the channel's step; LS_POLLED: `poll` depends on all ranks that have not arrived at it */
+    /* the one rank that raises `flag` to `value` (NULL: on which `poll` depends); -1: wait until all ranks arrive at the
+     * channel's step; LS_POLLED: `poll` depends on all ranks that have not arrived at it */
+    int peer;
     ls_flag *flag;
     uint32_t value;
     ls_channel_kind channel;
@@ -71,8 +73,7 @@ void ls_comm_break_for_mirror(ls_comm *comm, const char *reason, const bool *lat
 /* LS_OK while the group is intact, else the reported failure; called before each operation. */
 ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what);
 
-/* --- lost ranks (lost.c)
- * ------------------------------------------------------------------------------------------- */
+/* --- lost ranks (lost.c) ------------------------------------------------------------------------------------------ */
 
 /* Opens a pidfd for every peer of this host that has joined. */
 void ls_comm_watch_peers(ls_comm *comm);

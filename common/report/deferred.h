@@ -23,9 +23,8 @@ typedef struct ls_deferred {
     int64_t epoch_losses;
     /* this rank's own */
     double step_ms[LS_LOSS_RING],
-        loader_wait_ms[LS_LOSS_RING]; /* of the steps since the last read, at step mod LS_LOSS_RING */
-    struct ls_update_state
-        updates[LS_LOSS_RING]; /* for the report, if `has_updates`: what the optimizer made of them */
+        loader_wait_ms[LS_LOSS_RING];             /* of the steps since the last read, at step mod LS_LOSS_RING */
+    struct ls_update_state updates[LS_LOSS_RING]; /* for the report, if `has_updates`: the optimizer's update states */
     bool has_updates;
     double samples_per_step;
     double since_us; /* of the last read, or the epoch's begin */

@@ -6,8 +6,8 @@
  *           has ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. Events
  *           recorded before the probes began are complete and omitted
  *   times : a host thread's time between two of its tasks belongs to the later one, so its lane has no gaps. A wait is
- *   two tasks: the time before it, and one that begins when the awaited task has ended and lasts as long as waking up
- *   takes. Stream work that a thread runs inline is not its own time: the launch ends where the RUN
+ *           two tasks: the time before it, and one that begins when the awaited task has ended and lasts as long as
+ *           waking up takes. Stream work that a thread runs inline is not its own time: the launch ends where the RUN
  *           begins; the thread's next task begins where the RUN ends, and waits for it. A collective's own time begins
  *           with its MEETING. Work that was not timed (a meta device's) is a task without times
  *   locks : a LOCK is a wait, for the UNLOCK before it; what the thread did from there to its own UNLOCK is a task

@@ -54,8 +54,9 @@ struct ls_task {
     ls_task_kind kind;
     int lane;
     int step; /* -1: outside of a step */
-    double
-        us; /* its duration; of COLLECTIVE: from when all ranks have arrived. < 0: not known, computed from flops, bytes and the node (COPY: from the links that it crosses) */
+    /* its duration; of COLLECTIVE: from when all ranks have arrived. < 0: not known, computed from flops, bytes and the
+     * node (COPY: from the links that it crosses) */
+    double us;
     double fixed_bytes; /* of a KERNEL's bytes, those that do not depend on the number of samples; 0 if not known */
     uint64_t bytes, flops;
     int from, to;      /* COPY: devices */
@@ -66,8 +67,9 @@ struct ls_task {
     double probes_us;  /* HOST: of us, about what writing down records took; without --trace it would not be there */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
-    bool
-        hand_over; /* HOST, priced: waits for another thread's hand-off; lasts us, less if it is still awake (node.h), 0 if the hand-off came before */
+    /* HOST, priced: waits for another thread's hand-off; lasts us, less if it is still awake (node.h), 0 if the hand-off
+     * came before */
+    bool hand_over;
     /* as recorded; NAN where nothing was: on meta devices */
     double launched_us, start_us, end_us;
 };

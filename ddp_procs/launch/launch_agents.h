@@ -51,18 +51,17 @@ ls_status ddp_agents_join(ddp_agents **out, const ddp_launch_options *options);
  * ends the waiting. LS_ERR_USAGE on all: the agents' builds or options differ, or there are too many ranks. */
 ls_status ddp_agents_meet(ddp_agents *agents, ls_status so_far, ddp_round *round, ddp_store_server **server);
 
-/* --- while a round's ranks run: a thread communicates with the other agents
- * --------------------------------------------------------- */
+/* --- while a round's ranks run: a thread communicates with the other agents --------------------------------------- */
 
 /* `server`: what ddp_agents_meet gave. */
 ls_status ddp_agents_watch(ddp_agents *agents, const ddp_store_server *server);
 
-/* A descriptor that is readable when news has arrived; ddp_agents_hear reads it. */
+/* A descriptor that is readable when news has arrived; ddp_agents_get_ending reads it. */
 int ddp_agents_fd(const ddp_agents *agents);
 
 /* Reports that the round has failed here, to all other agents, unless another agent was first. Only the first call has
  * an effect. */
-void ddp_agents_tell(ddp_agents *agents, const ddp_ending *ending);
+void ddp_agents_report(ddp_agents *agents, const ddp_ending *ending);
 
 /* Reports that this host's ranks have ended; `done`: one of them with status 0. */
 void ddp_agents_finish(ddp_agents *agents, bool done);

@@ -118,8 +118,7 @@ TEST(processes_answer_each_other) {
     munmap(p, sizeof *p);
 }
 
-/* --- a bell: the condition is outside the flag
- * ------------------------------------------------------------------------- */
+/* --- a bell: the condition is outside the flag -------------------------------------------------------------------- */
 
 enum { SIDES = 3, MEETINGS = 600 };
 
@@ -150,7 +149,8 @@ static void *meet_often(void *argument) {
     int self = atomic_fetch_add(&meeting->next_side, 1);
     for (int step = 1; step <= MEETINGS && !meeting->lost; step++) {
         struct step_of_meeting at = {meeting, step};
-        if (step % 2 == 1) meeting->plain[self] = step; /* read by the others before they reach the next step, an even one */
+        if (step % 2 == 1)
+            meeting->plain[self] = step; /* read by the others before they reach the next step, an even one */
         atomic_store(&meeting->come[self], step);
         if (all_have_come(&at)) {
             ls_flag_ring(&meeting->bell);
@@ -177,8 +177,7 @@ TEST(a_bell_wakes_all_sleepers) {
     }
 }
 
-/* --- many threads: every raise counts, all waiters wake
- * ------------------------------------------------------------------ */
+/* --- many threads: every raise counts, all waiters wake ----------------------------------------------------------- */
 
 enum { CROWD = 4, RAISES = 500 };
 

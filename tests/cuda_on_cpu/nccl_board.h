@@ -31,8 +31,8 @@ struct BoardRank {
     std::atomic<uint32_t> joined, finalized;
     int32_t process;
     char host[64], bus_id[16];
-    std::atomic<uint64_t> posted,
-        done;  /* collectives: contributions that this rank has put in its slot; collectives for which it has read all ranks' slots */
+    /* collectives: contributions that this rank has put in its slot; collectives for which it has read all slots */
+    std::atomic<uint64_t> posted, done;
     Call call; /* the one posted last */
 };
 

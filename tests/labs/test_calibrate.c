@@ -41,7 +41,8 @@ TEST(test_larger_messages_are_never_faster) {
     calibrate_row rows[] = {{2, 1024, even_spread(1), 0},     {2, 4096, even_spread(2.98), 0},
                             {2, 16384, even_spread(1.88), 0}, {2, 65536, even_spread(1.88), 0},
                             {4, 1024, even_spread(0.5), 0},   {4, 4096, even_spread(3), 0}};
-    static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3}; /* the last two rows have another number of ranks, and are not compared with the rows before */
+    /* the last two rows have another number of ranks, and are not compared with the rows before */
+    static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3};
     assert_int_equal(calibrate_straighten(rows, 6), 1);
     for (int i = 0; i < 6; i++) expect_near(rows[i].written_us, written_us[i]);
 }

@@ -93,7 +93,8 @@ static void expect_rounding_of(ls_dtype dtype) {
     const struct ls_tensor *w[2] = {ls_model_parameter(model, 0), ls_model_parameter(model, 2)};
     const struct ls_tensor *b[2] = {ls_model_parameter(model, 1), ls_model_parameter(model, 3)};
     for (int l = 0; l < 2; l++) {
-        fill(w[l]->data, w[l]->count, l, 1 + 0x1p-10f); /* not representable in half precision: the copies differ from the weights */
+        fill(w[l]->data, w[l]->count, l,
+             1 + 0x1p-10f); /* not representable in half precision: the copies differ from the weights */
         fill(b[l]->data, b[l]->count, 2 + l, 1 + 0x1p-10f);
     }
     ls_model_parameters_changed(model);
@@ -119,8 +120,7 @@ TEST(activations_are_rounded_and_gradients_of_weights_are_not) {
     for (size_t h = 0; h < 2; h++) expect_rounding_of(halves[h]);
 }
 
-/* --- convnet: close to the fp32 results
- * --------------------------------------------------------------------------------- */
+/* --- convnet: close to the fp32 results --------------------------------------------------------------------------- */
 
 static void run_convnet(ls_model *model, const float *x, float *y) {
     const float *out;

@@ -46,8 +46,7 @@ ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struc
 /* Breaks the group, with MPI's text for the error. */
 ls_status ls_mpi_fail(ls_comm *comm, const ls_announcement *what, int error);
 
-/* --- the replacement of mpirun (mpi_server.c)
- * ------------------------------------------------------------------------ */
+/* --- the replacement of mpirun (mpi_server.c) --------------------------------------------------------------------- */
 
 /* Gives this process the environment in which MPI_Init finds ls_pmix, which the host's lowest rank starts. */
 ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options);

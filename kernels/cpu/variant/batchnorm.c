@@ -6,8 +6,8 @@
  *   order : a plane's mean and sum of squared deviations in fp32, in LS_LANES parts, while the plane is in the L1
  *           cache. Planes are merged in batch order, in double (statistics.h)
  *   halves: a plane of up to LS_BLOCK values (half.h) is converted to fp32 as a whole, and has the sums of an fp32
- *   plane of the same values. A longer plane is cut into blocks, which are merged as planes are split : for a batch on
- *   several devices, a collective must run between the two visits, so each visit is an
+ *           plane of the same values. A longer plane is cut into blocks, which are merged as planes are
+ *   split : for a batch on several devices, a collective must run between the two visits, so each visit is an
  *           operation: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They use the
  *           functions of the whole passes. The result differs from one device's only by the rounding of doubles
  *           (forward: ranks are merged as planes are) and by the rounding of the ranks' sums to float (backward). An

@@ -137,7 +137,7 @@ ls_status ddp_spawn_ranks(ddp_settings *s, char **argv, int (*entry)(void *conte
     if (status != LS_OK) return status;
     if (s->max_restarts > 0 && s->limits.least == 0 && !ls_train_resume(&s->train) && !s->train.quiet)
         ls_note(
-            "--max-restarts begins the training anew each time: --save FILE --save-every N --resume-if-present FILE "
+            "--max-restarts begins the training again each time: --save FILE --save-every N --resume-if-present FILE "
             "goes on from the last checkpoint");
     ddp_launch_options launch = {.nproc = s->spawn,
                                  .argv = argv,

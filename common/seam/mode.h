@@ -88,7 +88,7 @@ struct ls_mode {
      * bytes for each channel, parameter and rank) are not. */
     void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);
     const char *gathered; /* the data transferred in phase GATHER, for the announcement; NULL: outputs */
-    /* Fills in what a trace says of this mode beyond what every mode has: texts live as long as it. */
+    /* Fills in the mode's own entries of a trace's metadata; the texts must live as long as the mode. */
     void (*describe)(const ls_parallel *p, struct ls_trace_about *about);
     /* For checkpoints, which store this state of all ranks (top-k: the residuals). */
     struct ls_rank_state (*rank_state)(const ls_parallel *p, size_t parameter);

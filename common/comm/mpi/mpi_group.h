@@ -27,7 +27,7 @@ struct ls_mpi_group {
     size_t capacity_bytes;
 };
 
-/* Of a group's messages: those of its collective operations, and of its messages between two ranks. */
+/* The kinds of a group's MPI messages: of its collective operations, and of its messages between two ranks. */
 enum {
     LS_MPI_TAG_COLLECTIVE,
     LS_MPI_TAG_SENDER,

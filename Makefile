@@ -406,7 +406,9 @@ check-layers: ## includes point down only, and symbols are named after their roo
 
 # RUN=1 also runs the commands of the pages that are marked to be run; RUN=README.md those of that page.
 .PHONY: check-docs
-check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
+check-docs: ## what pages and comments name is there: files, headings, targets, options; the glossary's words [RUN=1: and run the pages' commands]
+	@tests/check_terms.sh
+	@tests/check_terms.sh --self-test
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(call each_quoted,$(filter-out 1,$(RUN))))
 
 .PHONY: guides-check

@@ -346,7 +346,7 @@ static ls_status check_meeting_due(void *context) {
     e->looked_us = now_us;
     ls_status status = ddp_store_is_due(e->setup->store, &due);
     if (status != LS_OK || !due) return status;
-    (void)ls_comm_abort(e->setup->groups.job, "the ranks meet anew");
+    (void)ls_comm_abort(e->setup->groups.job, "the ranks form a new group");
     return LS_ERR_PEER;
 }
 

@@ -94,7 +94,7 @@ static size_t communication_rows(ddp_settings *s, ls_option *rows) {
 
 static size_t model_parallel_rows(ddp_settings *s, ls_option *rows) {
     const ls_option table[] = {
-        {.kind = LS_OPTION_HEADING, .help = "A model that ranks share out"},
+        {.kind = LS_OPTION_HEADING, .help = "A model split over ranks"},
         {.kind = LS_OPTION_INT, .name = "tensor", .to.number = &s->tensor, .argument = "T",
          .limits = LS_BETWEEN(1, LS_COMM_MAX_RANKS),
          .help = "T ranks share each pair of layers: each holds a part of the weights, and all compute the same samples"},
@@ -205,7 +205,7 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
 static ls_status check_pipeline(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
     const char *other = s->join || s->uneven ? "--uneven and --join: all stages take the same steps"
-                        : s->shard_state > 1 ? "--shard-state 2 and 3; 1 shares out the optimizer's state"
+                        : s->shard_state > 1 ? "--shard-state 2 and 3; 1 shards the optimizer's state"
                         : s->find_unused     ? "--find-unused: unused parameters are left alone as it is"
                         : s->compression.half != LS_FP32 || s->compression.fraction > 0 ? "--compress"
                         : s->debug_ranks                  ? "--debug-ranks, whose ranks hold the same"
@@ -243,8 +243,7 @@ static ls_status check_top_k(const ddp_settings *s) {
 /* What ranks that share layers have no way to do together. */
 static ls_status check_tensor(const ddp_settings *s) {
     if (s->sequence_parallel && s->tensor == 1)
-        return ls_fail(LS_ERR_USAGE,
-                       "--sequence-parallel shares out what --tensor leaves replicated; give --tensor, too");
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shards what --tensor leaves replicated; give --tensor, too");
     if (s->tensor == 1) return LS_OK;
     const char *other = s->uneven || s->join  ? "--uneven and --join: ranks that share layers take the same steps"
                         : s->shard_state == 3 ? "--shard-state 3, whose blocks are whole; stages 1 and 2 allow it"
@@ -259,7 +258,7 @@ static ls_status check_tensor(const ddp_settings *s) {
 static ls_status check_values(const ddp_settings *s) {
     if (!s->debug_values) return LS_OK;
     const char *other = s->compression.half != LS_FP32 || s->compression.fraction > 0
-                            ? "--compress, whose gradients travel as something else"
+                            ? "--compress, whose gradients are sent in another form"
                         : s->train.cuda_graph ? "--cuda-graph, whose steps the host does not enqueue"
                         : s->limits.least > 0 ? "--elastic, whose ranks change"
                                               : NULL;
@@ -285,7 +284,7 @@ static ls_status check_elastic(const ddp_settings *s) {
                         : s->debug_ranks                 ? "--debug-ranks"
                         : s->backend == DDP_BACKEND_NCCL ? "--backend nccl"
                         : ddp_is_meta(s)                 ? "--device-kind meta"
-                        : ls_train_is_stream(o)          ? "--data stream:, whose place nobody knows"
+                        : ls_train_is_stream(o)          ? "--data stream:, whose position is not known"
                         : o->resident_batches > 0        ? "--resident-batches"
                         : o->cuda_graph                  ? "--cuda-graph"
                         : o->trace                       ? "--trace"
@@ -317,9 +316,9 @@ ls_status ddp_settings_check(const ddp_settings *s) {
 static void note_idle_compression(const ddp_settings *s, int world_size) {
     const ddp_compression *c = &s->compression;
     if (c->half != LS_FP32 && world_size == 1)
-        ls_note("--compress %s only rounds the gradients: with one rank nothing travels", s->compress);
+        ls_note("--compress %s only rounds the gradients: with one rank nothing is sent", s->compress);
     if (c->fraction > 0 && world_size == 1)
-        ls_note("--compress %s only leaves out gradients: with one rank nothing travels", s->compress);
+        ls_note("--compress %s only leaves out gradients: with one rank nothing is sent", s->compress);
     if (c->fraction * world_size >= 1 && world_size > 1)
         ls_note("--compress %s saves no bytes with %d ranks: their lists take as many as an all-reduce, or more, from "
                 "1/%d of "

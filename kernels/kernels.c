@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-_Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation travels in a stream's queue");
+_Static_assert(sizeof(struct ls_op) <= LS_TASK_ARGUMENTS_NBYTES, "an operation is stored in a stream's queue");
 
 ls_status ls_run_op(const struct ls_op *op) {
     const struct ls_kernels *kernels = ls_cpu_kernels();

@@ -7,11 +7,11 @@
 
 #include <stddef.h>
 
-/* Pieces that `length` elements give when `pieces` >= 1 are asked for: 1 .. pieces. A length of 0 gives `pieces` empty
- * ones, as torch.chunk does. */
+/* The number of pieces, 1 .. pieces, that `length` elements are cut into when `pieces` >= 1 are asked for. A length of
+ * 0 gives `pieces` empty pieces, as in torch.chunk. */
 size_t ls_chunk_count(size_t length, int pieces);
 
-/* Where piece `index` (0 <= index < pieces) begins and how many elements it has. A piece beyond the last begins at
+/* The offset and the size of piece `index` (0 <= index < pieces), in elements. A piece beyond the last begins at
  * `length` and is empty. */
 void ls_chunk(size_t length, int pieces, int index, size_t *begin, size_t *count);
 

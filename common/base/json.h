@@ -8,8 +8,8 @@
  *     if (ls_json_failed(json)) ...      // the first thing that was wrong has been reported, with file and line
  *     ls_json_close(json);
  *
- * Readers never stop half-way: what is missing or wrong is reported once (the first of it), and a value that can be
- * gone on with is returned (0, "", NULL; a NULL object or array gives no further report). One thread at a time. */
+ * Accessors never stop the reader: the first missing or wrong member is reported, later ones are not, and a harmless
+ * value is returned (0, "", NULL; a NULL object or array causes no further report). One thread at a time. */
 #ifndef LS_BASE_JSON_H
 #define LS_BASE_JSON_H
 
@@ -37,8 +37,8 @@ void ls_json_close(ls_json *json); /* NULL is a no-op */
 const cJSON *ls_json_root(const ls_json *json);
 bool ls_json_failed(const ls_json *json);
 
-/* Required members of an object. Numbers must be finite and lie in lowest .. highest, whole ones have no fraction and
- * less than 2^53 in either direction. */
+/* Required members of an object. Numbers must be finite and within lowest .. highest; whole ones have no fraction and
+ * an absolute value below 2^53. */
 double ls_json_number(ls_json *json, const cJSON *object, const char *name, double lowest, double highest);
 int64_t ls_json_whole(ls_json *json, const cJSON *object, const char *name, int64_t lowest, int64_t highest);
 const char *ls_json_text(ls_json *json, const cJSON *object, const char *name);
@@ -46,7 +46,7 @@ bool ls_json_bool(ls_json *json, const cJSON *object, const char *name);
 const cJSON *ls_json_object(ls_json *json, const cJSON *object, const char *name);
 const cJSON *ls_json_array(ls_json *json, const cJSON *object, const char *name);
 
-/* Whether the object has the member: for those that may be left out. */
+/* Whether the object has the member. For optional members. */
 bool ls_json_has(const cJSON *object, const char *name);
 
 /* Refuses members that are not in `names` (ended by NULL): a misspelt name is not a default. */

@@ -44,7 +44,7 @@ ls_status ls_checkpoint_find(const struct ls_checkpointed *run, const char **pat
         return ls_fail(LS_ERR_INVALID, "only %g of %d ranks find %s; put the file on a disk that all ranks share",
                        finders, p->world_size, named);
     }
-    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins anew", named);
+    if (!is_there && p->rank == 0) ls_note("%s is not there yet: this run begins at step 0", named);
     return LS_OK;
 }
 

@@ -48,7 +48,7 @@ typedef struct ls_safetensor {
     ls_safetensor_dtype dtype;
     int ndim; /* 0 .. LS_SAFETENSOR_MAX_DIMS; 0: a scalar, one element */
     size_t shape[LS_SAFETENSOR_MAX_DIMS];
-    const void *data; /* from a reader: aligned for its type in any file that keeps the writer's order; else not */
+    const void *data; /* from a reader: aligned for its type if the file has the writer's order */
     size_t nbytes;    /* product of the shape x bytes of an element; may be 0 */
 } ls_safetensor;
 

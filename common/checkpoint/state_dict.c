@@ -334,7 +334,7 @@ static ls_status alloc_whole(const ls_state_dict *dict, float **whole) {
     }
     if (largest == 0) return LS_OK;
     return ls_device_alloc(dict->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(largest) * sizeof **whole,
-                           "a tensor that ranks share out", (void **)whole);
+                           "a sharded tensor", (void **)whole);
 }
 
 /* Of a grid's groups the rank writes that is the job's rank 0. */

@@ -13,9 +13,8 @@ typedef struct ls_idx_writer ls_idx_writer;
  * a dimension that the format cannot say; LS_ERR_IO: the folder cannot be written. On failure *out is NULL. */
 ls_status ls_idx_writer_open(ls_idx_writer **out, const char *folder, const char *prefix, int ndim, const size_t *dims);
 
-/* Appends elements. Small pieces are gathered, so put whatever is at hand; with the last one all are on the disk.
- * LS_ERR_INVALID: more than the dimensions say; LS_ERR_IO: the disk is full, for example. After a failure only abort or
- * commit may follow. */
+/* Appends elements. Small writes are buffered; the last element flushes them. LS_ERR_INVALID: more than the dimensions
+ * say; LS_ERR_IO: the disk is full, for example. After a failure only abort or commit may follow. */
 ls_status ls_idx_writer_put(ls_idx_writer *writer, const void *elements, size_t count);
 
 /* Puts the file in place and frees the writer, whatever the outcome. LS_ERR_INVALID: elements are missing, and nothing

@@ -1,8 +1,9 @@
 /* The GPT's sizes as text: "gpt", or gpt[:LAYERS,HEADS,CHANNELS,CONTEXT[,VOCABULARY]][,scores]. Its network is in model.h's
  * list.
  *
- * The vocabulary is the data's: programs that load data fill it in before they create a model, since a network of no
- * vocabulary is refused. `scores` keeps attention's scores in memory instead of working tile by tile. */
+ * The vocabulary comes from the data: programs fill it in after loading the data and before creating a model, since a
+ * network with a vocabulary of 0 is refused. `scores` keeps attention's scores in memory instead of computing them tile
+ * by tile. */
 #ifndef LS_NN_GPT_H
 #define LS_NN_GPT_H
 

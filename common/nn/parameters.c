@@ -140,7 +140,9 @@ void ls_parameters_place_block(ls_parameters *p, int block, float *values, void 
 
 static float *keep_values(const ls_parameters *p, ls_stream *stream, ls_status *status) {
     float *values = calloc(p->all_floats + 1, sizeof *values), *at = values;
-    if (!values) *status = ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to lay out %zu parameters anew", p->count);
+    if (!values)
+        *status =
+            ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to lay out %zu parameters in a new order", p->count);
     for (size_t t = 0; values && *status == LS_OK && t < p->count + p->buffer_count; at += p->tensors[t++].count)
         *status = ls_copy_now(stream, at, p->tensors[t].data, p->tensors[t].count * sizeof *at);
     return values;
@@ -220,7 +222,7 @@ static ls_status read_part(const ls_parameters *p, size_t index, float *host) {
     float *whole;
     if (!p->parts || index >= p->count) return ls_copy_now(stream, host, p->tensors[index].data, count * sizeof *host);
     ls_status status = ls_device_alloc(p->device, LS_MEMORY_WORKSPACE, ls_aligned_floats(count) * sizeof *whole,
-                                       "a parameter that ranks share out", (void **)&whole);
+                                       "a split parameter", (void **)&whole);
     if (status != LS_OK) return status;
     struct ls_part part = p->parts[index];
     if (p->is_copy && p->is_copy[index]) part.count = 0;

@@ -89,7 +89,7 @@ static void announce_samples(FILE *file, const struct ls_run_announcement *a) {
     } else if (a->batches) {
         announce_epoch(file, a);
     } else {
-        fputs("samples: a stream, of which nobody knows the length", file);
+        fputs("samples: a stream of unknown length", file);
     }
     if (total > 0) fprintf(file, "; %" PRId64 " step%s in all", total, total == 1 ? "" : "s");
     if (a->parallel->step > 0) fprintf(file, ", %" PRIu64 " of them done", a->parallel->step);

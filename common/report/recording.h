@@ -1,12 +1,11 @@
-/* ls_recording: --trace. Switches the probes on for some steps of a run, and makes a trace of what they wrote down.
+/* ls_recording: --trace. Switches the probes on for some steps of a run, and creates a trace from their records.
  *
  * Recording begins with the first step that the step times count (with the run's first, if it has no more steps than
- * the warm-up) and ends --trace-steps later, or with the run. In between nothing changes but that the probes write;
- * what lies between two steps is recorded as outside of a step. With --virtual-time, and where devices share cores,
- * times are the threads' CPU time (base/probe.h). At the end of the run every rank writes its file, and rank 0 puts
- * them together.
+ * the warm-up) and ends --trace-steps later, or with the run. Apart from the probes, the run is not changed; work
+ * between two steps is recorded as outside of a step. With --virtual-time, and if devices share cores, times are the
+ * threads' CPU time (base/probe.h). At the end of the run every rank writes its file, and rank 0 merges them.
  *
- * All calls are collective where there are ranks: every rank makes them at the same steps. */
+ * All calls are collective over ranks: every rank makes them at the same steps. */
 #ifndef LS_REPORT_RECORDING_H
 #define LS_REPORT_RECORDING_H
 
@@ -29,9 +28,9 @@ typedef struct ls_recording {
     double tasks;    /* of all ranks, in the trace that was written; 0: none was */
 } ls_recording;
 
-/* Whether the folder that --trace names is there or can be made, and holds nobody else's files under a trace's names;
- * leaves everything as it was. LS_ERR_IO, LS_ERR_INVALID, with one line. All ranks write to it: where they are on
- * several machines, it must be one folder of all of them. */
+/* Checks that the folder of --trace exists or can be created, and has no foreign file with the name of a trace's file;
+ * changes nothing. LS_ERR_IO, LS_ERR_INVALID, with one line. All ranks write to it, so ranks on several machines must
+ * share it. */
 ls_status ls_recording_check(const ls_train_options *options);
 
 /* For a run of `total_steps` steps (any large number: not known), of which `done` have been taken before. Rank 0 makes
@@ -46,10 +45,11 @@ ls_status ls_recording_begin_step(ls_recording *recording, bool has_batch);
 /* After a step that took so long, p->step not counted yet. The last recorded one waits for the devices. */
 ls_status ls_recording_end_step(ls_recording *recording, double step_ms);
 
-/* The step that was about to begin has a batch: from here on it is that step. (Without --join it is from its begin.) */
+/* Marks the begin of the step proper, once it is known that a batch will come. (Without --join: at
+ * ls_recording_begin_step.) */
 void ls_recording_has_batch(const ls_recording *recording);
 
-/* There was no batch for the step that was about to begin. */
+/* Cancels the step that was about to begin: there was no batch. */
 void ls_recording_no_step(const ls_recording *recording);
 
 /* After the run, the devices idle: writes the trace, in place of an earlier one in the folder. `run_median_ms`: of the

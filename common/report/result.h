@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Steps at the start of a run that the step time leaves out: caches, pages and buckets settle in them. */
+/* Steps at the start of a run that the step time excludes, while caches, pages and buckets settle. */
 #define LS_WARMUP_STEPS 10
 
-/* What a run came to: the loop fills it, programs and the summary print it. */
+/* The result of a run: the loop fills it in, programs and the summary print it. */
 typedef struct ls_train_result {
     int64_t steps, epochs;
     /* measured step times, without warm-up, in milliseconds; all 0 if there were too few steps */
@@ -21,7 +21,7 @@ typedef struct ls_train_result {
     double final_loss;    /* of the last step's global batch */
     double accuracy;      /* on the test samples, of texts on all their tokens; NaN if not evaluated */
     uint64_t parameter_hash;
-    bool strided; /* DDP's ranks have shared the batches in another way than DataParallel's devices */
+    bool strided; /* DDP with strided shards, which divide batches differently than DataParallel */
     /* of texts */
     size_t tokens;    /* of a sample; 0: the run is on images, and what follows is not set */
     double test_loss; /* mean over the test set's tokens, whose exponential is the perplexity; NaN if not evaluated */

@@ -1,16 +1,16 @@
 /* Step times: how long steps take, measured at no cost to the devices. Used by the loop.
  *
- *     LS_TIME_STEPS   each step is waited for and timed: on CPU devices, whose work has run by then anyhow, and
- *                     where the options ask for a line per step
+ *     LS_TIME_STEPS   each step is waited for and timed: on CPU devices, whose work has already run, and if the options
+ *                     ask for a line per step
  *     LS_TIME_BLOCKS  on devices that run behind: blocks of steps. At both ends of a block all devices of this process
- *                     are idle; in between nobody waits. Around what is no step (reading the losses, an evaluation)
- *                     the clock is stopped, with the devices idle. The first block of LS_TIME_BLOCK steps is the
- *                     warm-up. The second tells how long a step is. If it lasts less than LS_TIME_BLOCK_MS, blocks are
- *                     doubled until they last as long, up to LS_TIME_LONGEST_BLOCK steps and a quarter of what is left
- *                     of the run, since the idle ends would distort short blocks; the second then belongs to the
- *                     warm-up, too. (Ranks may choose different lengths: one's blocks end where the other's do.)
- *     LS_TIME_NONE    no step is waited for and none is timed: where streams are shuffled, so that the race
- *                     detector sees across steps */
+ *                     are idle; within it the host does not wait. For work outside of steps (reading the losses, an
+ *                     evaluation) the clock is stopped, with the devices idle. The first block of LS_TIME_BLOCK steps
+ *                     is the warm-up. The second tells how long a step is. If it lasts less than LS_TIME_BLOCK_MS,
+ *                     blocks are doubled until they last as long, up to LS_TIME_LONGEST_BLOCK steps and a quarter of
+ *                     what is left of the run, since the idle ends would distort short blocks; the second then belongs
+ *                     to the warm-up, too. (Ranks may choose different lengths: one's blocks end where the other's do.)
+ *     LS_TIME_NONE    no step is waited for and none is timed: with shuffled streams, so that the race detector works
+ *                     across steps */
 #ifndef LS_REPORT_STEP_TIMES_H
 #define LS_REPORT_STEP_TIMES_H
 

@@ -1,5 +1,5 @@
-/* Which devices a program trains on, from --device-kind, --devices and --device-ids and from what the machine has; and
- * opening them. The same for dp_train and ddp_train. */
+/* Chooses and opens the devices of a program, from --device-kind, --devices and --device-ids and the devices of the
+ * machine. The same for dp_train and ddp_train. */
 #ifndef LS_SEAM_DEVICES_H
 #define LS_SEAM_DEVICES_H
 
@@ -17,9 +17,9 @@ typedef enum ls_train_device_kind {
 
 typedef struct ls_device_choice {
     ls_device_kind kind;
-    int gpu_count;     /* GPUs that this process can use; 0 for CPU devices */
-    char found[512];   /* which, if looked for apart, as ls_list_gpus says; or why there is none */
-    bool gpu_expected; /* auto takes the CPU, where a GPU was to be expected */
+    int gpu_count;   /* GPUs that this process can use; 0 for CPU devices */
+    char found[512]; /* the GPUs as ls_list_gpus lists them (with LS_DEVICES_APART); or the reason why there is none */
+    bool gpu_expected; /* auto chose the CPU although a GPU was expected */
     /* filled by ls_devices_choose or by ls_devices_for_ranks: one index for each device, place by place. Several
      * devices may share a GPU */
     int count;

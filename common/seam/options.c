@@ -100,7 +100,7 @@ static size_t run_rows(ls_train_options *o, ls_option *rows) {
         {.kind = LS_OPTION_INT, .name = "resident-batches", .to.number = &o->resident_batches, .argument = "K",
          .limits = LS_BETWEEN(1, LS_MOST_BATCH_PLACES), .empty = "each step loads its own",
          .help = "keep the first K batches on the devices and reuse them in turn: later steps neither load nor copy"},
-        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .kept = "shuffle", .help = "shuffle the samples anew each epoch"},
+        {.kind = LS_OPTION_SWITCH, .name = "shuffle", .to.flag = &o->shuffle, .kept = "shuffle", .help = "shuffle the samples in each epoch"},
         {.kind = LS_OPTION_SWITCH, .name = "set-epoch", .to.flag = &o->set_epoch, .kept = "shuffle",
          .help = "tell the sampler which epoch begins; otherwise every epoch has the order of the first (a common mistake)"},
         {.kind = LS_OPTION_FLAG, .name = "drop-last", .to.flag = &o->drop_last, .kept = "drop_last",
@@ -122,7 +122,7 @@ static size_t gpu_rows(ls_train_options *o, ls_option *rows) {
     const ls_option table[] = {
         {.kind = LS_OPTION_HEADING, .help = "GPUs"},
         {.kind = LS_OPTION_FLAG, .name = "tf32", .to.flag = &o->tf32, .kept = "tf32",
-         .help = "round the inputs of matrix products to TF32 (10 bits of mantissa)"},
+         .help = "round the inputs of matrix multiplies to TF32 (10 bits of mantissa)"},
         {.kind = LS_OPTION_FLAG, .name = "cuda-graph", .to.flag = &o->cuda_graph,
          .help = "record the step as a CUDA graph and launch it as a whole"},
         {.kind = LS_OPTION_SWITCH, .name = "pin-memory", .to.flag = &o->pin_memory, .agreement = LS_MAY_DIFFER,
@@ -168,7 +168,7 @@ static size_t recipe_rows(ls_train_options *o, ls_option *rows) {
 
         {.kind = LS_OPTION_HEADING, .help = "Precision"},
         {.kind = LS_OPTION_CHOICE, .name = "precision", .to.number = &o->precision, .choices = precisions, .kept = "precision",
-         .help = "type of activations and of the inputs of matrix products (automatic mixed precision); weights and their gradients stay fp32"},
+         .help = "type of activations and of the inputs of matrix multiplies (automatic mixed precision); weights and their gradients stay fp32"},
         {.kind = LS_OPTION_DOUBLE, .name = "init-scale", .to.real = &o->init_scale, .argument = "X",
          .limits = LS_ABOVE(0), .help = "fp16: initial loss scale"},
         {.kind = LS_OPTION_INT, .name = "growth-interval", .to.number = &o->growth_interval, .argument = "N",
@@ -191,7 +191,7 @@ static size_t other_rows(ls_train_options *o, ls_option *rows) {
          .agreement = LS_ALL_OR_NONE, .help = "resume from this checkpoint, bit for bit"},
         {.kind = LS_OPTION_STRING, .name = "resume-if-present", .to.text = &o->resume_if_present, .argument = "FILE",
          .agreement = LS_ALL_OR_NONE,
-         .help = "the same if the file exists, otherwise start anew, for jobs that restart; --metrics and --dump-losses are continued; a damaged "
+         .help = "the same if the file exists, otherwise start at step 0, for jobs that restart; --metrics and --dump-losses are continued; a damaged "
                  "file is refused"},
         {.kind = LS_OPTION_STRING, .name = "save-weights", .to.text = &o->save_weights, .argument = "FILE",
          .agreement = LS_MAY_DIFFER, .help = "write only the trained weights, as a PyTorch state dict in safetensors"},

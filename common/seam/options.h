@@ -16,10 +16,10 @@ typedef enum ls_train_offload { LS_TRAIN_OFFLOAD_NONE, LS_TRAIN_OFFLOAD_OPTIMIZE
 
 struct ls_report_line; /* common/report/report.h */
 
-/* What a program that uses the library has in place of files and lines. */
+/* Replacements of files and output lines, for programs that use the library. */
 struct ls_embedding {
-    struct ls_memory_samples train, test; /* of --data memory:; a count of 0: there are none */
-    void (*on_step)(void *context, const struct ls_report_line *line); /* on rank 0; NULL: it does not ask */
+    struct ls_memory_samples train, test;                              /* for --data memory:; a count of 0: none */
+    void (*on_step)(void *context, const struct ls_report_line *line); /* on rank 0; NULL: no callback */
     void *context;
     int weights_fd; /* an empty file for the trained weights, as of --save-weights; -1: none */
 };
@@ -40,13 +40,13 @@ typedef struct ls_train_options {
     ls_sample_spec sample;
     int normalize;                 /* ls_normalize; < 0: what is usual for the data, set by ls_train_open_first */
     char normalization[200];       /* of the data that were opened, with its numbers; "": of none */
-    ls_tensor_options tensor;      /* of a rank that has a part of the model; filled in by its program */
+    ls_tensor_options tensor;      /* of a rank with a part of the model; filled in by ddp_train */
     bool show_model, show_pytorch; /* print it, and nothing else (ls_train_show_model) */
     const char *init, *save, *save_weights;
     const char *resume, *resume_if_present; /* one of them: it must be there, or may not be there yet */
     bool save_module_prefix;                /* names in save_weights begin with "module." */
     int64_t save_every;                     /* steps; 0: at the end only */
-    /* how long, and in which order */
+    /* length and order */
     int64_t epochs, steps; /* steps 0: as many as the epochs have */
     /* samples of an optimizer step over all devices; --batch-size, 0: not given (after the check: what it has come to);
      * and samples of a micro-batch on each device, 0: not given */
@@ -102,7 +102,7 @@ size_t ls_train_option_rows(ls_train_options *options, ls_option *rows);
  * in. LS_ERR_USAGE with one line. */
 ls_status ls_train_options_check(ls_train_options *options, int device_count);
 
-/* For the main rank, of options that have passed the check: a note for each that is given and changes nothing. */
+/* For the main rank, after the check: prints a note for each option that is given but has no effect. */
 void ls_train_note_idle(const ls_train_options *options, int device_count);
 
 /* For the main rank: one line of warning if the loaders' workers of this node's `local_ranks` ranks outnumber its
@@ -140,7 +140,7 @@ const char *ls_train_text_files(const ls_train_options *options);
 /* Whether --data is generated sums, whose answers are marked. */
 bool ls_train_is_sums(const ls_train_options *options);
 
-/* Whether --data names a stream, which nobody knows the length of. */
+/* Whether --data names a stream, whose length is not known. */
 bool ls_train_is_stream(const ls_train_options *options);
 
 ls_optimizer_options ls_train_optimizer(const ls_train_options *options);
@@ -151,7 +151,7 @@ const char *ls_train_optimizer_name(const ls_train_options *options);
 /* The learning rate's course for that many devices; total_steps 0: not known. */
 ls_schedule ls_train_schedule(const ls_train_options *options, int device_count, int64_t total_steps);
 
-/* What samples for the model look like: its input, and labels or target vectors as its loss needs them. */
+/* The shape of samples for the model: its input, and labels or target vectors as its loss requires. */
 ls_sample_spec ls_train_sample_spec(const ls_model *model);
 
 /* Tokens of a sample; 0: it is no text. */
@@ -166,10 +166,12 @@ ls_status ls_train_open_first(ls_train_options *options, ls_dataset **train, ls_
 /* Prints the model, as --show-model and --show-pytorch say. Where its sizes are the data's, opens --data. */
 ls_status ls_train_show_model(ls_train_options *options);
 
-/* Behind the model: opens --data unless *train is what ls_train_open_first has opened (NULL: nothing), and checks that the
- * samples fit the model, naming both shapes, and that it has an output for each label. "random:SEED" has 60,000 training and
- * 10,000 test samples; "stream:" and a folder are a stream of its training samples. Fails for a text and a model of images.
- * With `unread` nothing is drawn, and both stay NULL. With --no-evaluate a folder's test samples need not be there: *test is then NULL. On failure both are closed, and NULL. */
+/* After opening the model: opens --data unless ls_train_open_first has set *train, and checks that the samples fit the
+ * model, naming both shapes, and that it has an output for each label. "random:SEED" has 60,000 training and 10,000
+ * test samples; "stream:" and a folder are a stream of its training samples. Fails for a text and a model of images.
+ * With `unread` no sample is drawn, and both stay NULL.
+ * With --no-evaluate a folder's test samples need not be there: *test is then NULL. On failure both are closed, and
+ * NULL. */
 ls_status ls_train_open_data(const ls_train_options *options, const ls_model *model, ls_dataset **train,
                              ls_dataset **test);
 

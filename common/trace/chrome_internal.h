@@ -46,8 +46,8 @@
 /* The rank of "rank_N.pt.trace.json", as ls_trace_file_name writes it; LS_NONE: another name. */
 int ls_chrome_rank_of(const char *name);
 
-/* How tools recognise what a kernel does: HTA takes what matches ^nccl.*Kernel for communication, ^Memcpy for copying,
- * and everything else for computing. These stand before the task's name. */
+/* Prefixes of a task's name, by which tools classify kernels: HTA counts ^nccl.*Kernel as communication, ^Memcpy as
+ * copying, and everything else as computing. */
 #define LS_CHROME_COLLECTIVE_PREFIX "ncclDevKernel "
 static inline const char *ls_chrome_prefix(const struct ls_task *task) {
     static const char *const copies[2][2] = {{"Memcpy HtoH ", "Memcpy HtoD "}, {"Memcpy DtoH ", "Memcpy DtoD "}};

@@ -1,4 +1,4 @@
-/* What the two halves of writing a trace file share: chrome_write.c, the file and what is around the tasks, and
+/* Shared by the two parts of the writer of trace files: chrome_write.c (the file, and all but the tasks) and
  * chrome_tasks.c. Private to common/trace. */
 #ifndef LS_TRACE_CHROME_WRITER_H
 #define LS_TRACE_CHROME_WRITER_H
@@ -28,7 +28,7 @@ void ls_chrome_put_escaped(struct ls_chrome_writer *w, const char *text);       
 void ls_chrome_put_member(struct ls_chrome_writer *w, const char *name, const char *text); /* , "name": "text" */
 void ls_chrome_put_ns(struct ls_chrome_writer *w, const char *name, long long ns);         /* , "name": us */
 
-/* Of a moment of the trace, in the file's time. */
+/* A time of the trace as a time of the file. */
 long long ls_chrome_ns(const struct ls_chrome_writer *w, double us);
 
 /* Whether a task has recorded times. */

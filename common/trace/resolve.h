@@ -1,13 +1,13 @@
 /* resolve — a process's probe records become tasks and edges (resolve.c says how).
  *   tasks : every LAUNCH is a task of its host thread and one of its stream, with the times of its RUN; every wait of a
- *           host thread, every flag that it raises and every lock that it gives back is a task. What is put on a stream
- *           as "copy" is a COPY, what met others a COLLECTIVE, everything else a KERNEL
+ *           host thread, every flag that it raises and every lock that it gives back is a task. Stream work named
+ *           "copy" is a COPY, work with a MEETING a COLLECTIVE, everything else a KERNEL
  *   edges : launch before work, work before wait. An event is complete when the task before its RECORD on that stream
- *           has ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. What was
- *           recorded before the probes began has happened, and is left out
+ *           has ended; a WAIT for it makes an edge from that task to the next task of the waiting stream. Events
+ *           recorded before the probes began are complete and omitted
  *   times : a host thread's time between two of its tasks belongs to the later one, so its lane has no gaps. A wait is
- *           two tasks: the time before it, and one that begins when what it waits for has ended and whose own time is
- *           that of waking up. Stream work that a thread runs inline is not its own time: the launch ends where the RUN
+ *           two tasks: the time before it, and one that begins when the awaited task has ended and lasts as long as
+ *           waking up takes. Stream work that a thread runs inline is not its own time: the launch ends where the RUN
  *           begins; the thread's next task begins where the RUN ends, and waits for it. A collective's own time begins
  *           with its MEETING. Work that was not timed (a meta device's) is a task without times
  *   locks : a LOCK is a wait, for the UNLOCK before it; what the thread did from there to its own UNLOCK is a task

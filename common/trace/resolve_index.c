@@ -1,10 +1,10 @@
-/* resolve_index — what must be known of all records before the first task is made.
- *   idea  : within a thread records come in the order in which they ended, so what was written within a RUN lies right
- *           before it; one pass backwards finds it. Then everything that others refer to by name goes into hash tables
- *           (flags: into a sorted list, because a wait for 3 also ends at 5)
- *   lanes : a thread that did anything but run streams has one; a stream on which something was launched has one.
- *           Threads come first, by device and name, then streams by device and kind, so that two runs of one program
- *           give the lanes in the same order, whichever thread wrote first */
+/* resolve_index — collects what must be known of all records before the first task is created.
+ *   idea  : a thread's records are in the order in which they ended, so the records within a RUN come right before it;
+ *           one backward pass finds them. Then all objects that records refer to by name go into hash tables (flags:
+ *           into a sorted list, because a wait for 3 also ends at 5)
+ *   lanes : each thread that did more than run streams has one, and each stream on which work was launched. Threads
+ *           come first, by device and name, then streams by device and kind, so that two runs of a program have their
+ *           lanes in the same order, whichever thread wrote first */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -23,7 +23,7 @@ const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve
     return &resolve->threads[at->thread].probe->records[at->record];
 }
 
-/* --- what lies within a RUN --------------------------------------------------------------------------------------- */
+/* --- the records within a RUN ------------------------------------------------------------------------------------- */
 
 static bool is_sound(const struct ls_probe_record *record) {
     return isfinite(record->begin_us) && isfinite(record->end_us) && record->end_us >= record->begin_us &&
@@ -41,7 +41,7 @@ static ls_status find_insides(struct ls_resolved_thread *thread) {
                            thread->probe->name, records[i].begin_us, records[i].end_us);
         if (run != LS_NONE && records[i].begin_us < records[run].begin_us) run = LS_NONE;
         thread->inside[i] = run;
-        /* a RUN that a GPU timed is written down after the fact: nothing lies within it */
+        /* the RUN of a GPU is recorded afterwards: no records lie within it */
         bool in_order = i == 0 || records[i].end_us >= records[i - 1].end_us;
         if (run == LS_NONE && records[i].kind == LS_PROBE_RUN && in_order) run = i;
     }
@@ -132,7 +132,7 @@ static ls_status index_thread(struct ls_resolve *resolve, int number) {
 
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
-/* qsort has no context: the sorted things bear what they are sorted by. */
+/* qsort has no context argument, so the entries hold their sort keys. */
 struct raise_key {
     uintptr_t object;
     uint32_t number;
@@ -203,13 +203,13 @@ static int driven_device(const struct ls_resolved_thread *thread, int *launches,
     return driven;
 }
 
-/* A thread that has a lane, and what lanes are sorted by. */
+/* A thread that has a lane, and the sort keys of lanes. */
 struct host_lane {
     int thread, device;
     const char *name;
 };
 
-/* By device, those of none last; then by name. Of two with one name, the one that wrote first. */
+/* By device, those without a device last; then by name; then by which wrote first. */
 static int compare_host_lanes(const void *a, const void *b) {
     const struct host_lane *left = a, *right = b;
     if (left->device != right->device) {
@@ -269,7 +269,7 @@ static int compare_streams(const void *a, const void *b) {
 }
 
 static ls_status add_stream_lanes(struct ls_resolve *resolve) {
-    /* ls_stream_kind, which this room does not see: compute, copy, comm */
+    /* ls_stream_kind, whose header is not available in this folder: compute, copy, comm */
     static const ls_lane_kind kinds[] = {LS_LANE_COMPUTE, LS_LANE_COPY, LS_LANE_COMM};
     if (resolve->stream_count > 0)
         qsort(resolve->streams, (size_t)resolve->stream_count, sizeof *resolve->streams, compare_streams);
@@ -284,12 +284,12 @@ static ls_status add_stream_lanes(struct ls_resolve *resolve) {
                                .device = resolve->first_device + stream->device};
         stream->lane = ls_trace_add_lane(resolve->trace, &lane);
         int *at = ls_pair_map_at(&resolve->stream_by_object, stream->object, 0);
-        if (at) *at = s; /* it is there, so this needs no memory */
+        if (at) *at = s; /* the entry exists, so this allocates no memory */
     }
     return LS_OK;
 }
 
-/* A stream runs inline if all of its work that was run was run within its LAUNCH. */
+/* A stream is inline if each of its RUNs lies within the LAUNCH of the same work. */
 static void find_inline_streams(struct ls_resolve *resolve) {
     for (int t = 0; t < resolve->thread_count; t++) {
         const struct ls_probe_thread *probe = resolve->threads[t].probe;

@@ -1,16 +1,15 @@
-/* ls_trace: what one or several processes did, as tasks on lanes and edges between them.
+/* ls_trace: the work of one or several processes, as tasks on lanes and edges between them.
  *
- *     lane      what does one task after another: a host thread, or a stream of a device
+ *     lane      runs one task after another: a host thread, or a stream of a device
  *     task      a piece of work on a lane: the host's own time, a kernel, a copy, a collective operation
- *     edge      "begins when that other task has ended": a launch before the work that it launched, the work before an
- *               event before the work that waits for the event, the raising of a flag before the wait for it. The order
- *               within a lane is an edge that need not be written
+ *     edge      one task begins only after another has ended: a launch before the work that it launched, the work
+ *               before an event before the work that waits for the event, the raising of a flag before the wait for it.
+ *               The order within a lane is an implicit edge
  *     meeting   the tasks, one of each rank, that together are one collective operation
  *
  * A trace comes from probes (resolve.h), from a file (chrome.h), or from a step that is recorded without computing
- * (labs/replay/record/record.h). Replay (labs/replay/engine/engine.h) takes durations and edges out of it and finds out
- * when everything would have happened; the recorded times, where there are any, are for pictures, tests and comparison
- * only.
+ * (labs/replay/record/record.h). Replay (labs/replay/engine/engine.h) computes all times from its durations and edges;
+ * recorded times, if any, are used only for pictures, tests and comparison.
  *
  * Build: add lanes, tasks and edges in any order, then seal, and add nothing more. What has been added can be looked at
  * by its index at any time; the lists of edges, lanes and meetings only when sealed. Limits: 2^31 tasks and edges. One
@@ -54,9 +53,10 @@ struct ls_task {
     const char *phase; /* "forward", ...; "" outside of any */
     ls_task_kind kind;
     int lane;
-    int step;  /* -1: outside of a step */
-    double us; /* its own duration; of COLLECTIVE: from the moment when all have come. < 0: not known, and to be
-                            found from flops, bytes and the node (COPY: from the links that it crosses) */
+    int step; /* -1: outside of a step */
+    /* its duration; of COLLECTIVE: from when all ranks have arrived. < 0: not known, computed from flops, bytes and the
+     * node (COPY: from the links that it crosses) */
+    double us;
     double fixed_bytes; /* of a KERNEL's bytes, those that do not depend on the number of samples; 0 if not known */
     uint64_t bytes, flops;
     int from, to;      /* COPY: devices */
@@ -67,15 +67,16 @@ struct ls_task {
     double probes_us;  /* HOST: of us, about what writing down records took; without --trace it would not be there */
     int lock;          /* HOST: holds this lock of its rank while it runs; LS_NONE */
     bool virtual_time; /* us is CPU time */
-    bool hand_over;    /* HOST, priced: goes on when another thread says so; us, less if it is still awake (node.h), 0
-                          if it has been told before */
+    /* HOST, priced: waits for another thread's hand-off; lasts us, less if it is still awake (node.h), 0 if the hand-off
+     * came before */
+    bool hand_over;
     /* as recorded; NAN where nothing was: on meta devices */
     double launched_us, start_us, end_us;
 };
 
 /* One collective operation. */
 struct ls_meeting {
-    const char *group;     /* what names the group in all its ranks */
+    const char *group;     /* the group's name, the same in all its ranks */
     uint32_t number;       /* which operation of the group */
     const char *operation; /* "all_reduce", "broadcast", ... */
     const char *algorithm; /* "ring", ...; "" if not known */
@@ -86,7 +87,7 @@ struct ls_meeting {
     const char *dtype;     /* "fp32"; "": not known */
 };
 
-/* Something that happened at a moment: "gradient ready" (number: which parameter), "step". */
+/* An instant: "gradient ready" (number: the parameter), "step". */
 struct ls_mark {
     const char *name;
     int lane, step;
@@ -101,7 +102,7 @@ struct ls_trace_parameter {
     uint64_t count; /* elements */
 };
 
-/* What ran: as the program that was recorded knows it. Texts are the trace's own (ls_trace_text). */
+/* Description of the recorded run. Texts belong to the trace (ls_trace_text). */
 struct ls_trace_about {
     const char *mode;                                                          /* "single", "dp" or "ddp" */
     const char *model;                                                         /* "mlp" */
@@ -167,7 +168,7 @@ const struct ls_meeting *ls_trace_meeting(const ls_trace *trace, int meeting);
 const struct ls_trace_parameter *ls_trace_parameter(const ls_trace *trace, int parameter);
 const struct ls_trace_about *ls_trace_what(const ls_trace *trace);
 
-/* What a task waits for, and what waits for it, beside the order of its lane. */
+/* The tasks that a task waits for, and those that wait for it, in addition to the order of its lane. */
 const int *ls_trace_before(const ls_trace *trace, int task, int *count);
 const int *ls_trace_after(const ls_trace *trace, int task, int *count);
 

@@ -12,8 +12,8 @@ struct ls_generation {
     uint64_t seed;   /* of the draws */
 };
 
-/* Continues the first context of a text, one token a forward. `bytes` gets the prompt, a context of bytes, and behind it
- * `count` bytes. Every rank that shares the model's parameters takes part, and gets the same text. Host-blocking. */
+/* Continues the first context of a text, one token per forward. `bytes` gets the prompt, a context of bytes, and behind
+ * it `count` bytes. Every rank that shares the model's parameters takes part, and gets the same text. Host-blocking. */
 ls_status ls_generate(ls_model *model, const ls_dataset *text, const struct ls_generation *generation, uint8_t *bytes);
 
 /* Counts the right answers to sums begin .. end-1 of a text of sums (text.h): the likeliest tokens behind "=" are those of

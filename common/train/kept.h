@@ -1,5 +1,5 @@
-/* ls_kept: what a run leaves behind when its ranks part, and what the next one goes on from: all that a checkpoint
- * holds, in memory, on each rank. */
+/* ls_kept: the state with which an elastic run continues after its group has changed: the content of a checkpoint, in
+ * memory, on each rank. */
 #ifndef LS_TRAIN_KEPT_H
 #define LS_TRAIN_KEPT_H
 
@@ -30,12 +30,12 @@ void ls_kept_open(ls_kept *kept);
 ls_status ls_kept_note(ls_kept *kept, ls_parallel *p);
 ls_status ls_kept_ask(const ls_kept *kept);
 
-/* For the loop, at its end. `begun`: it came as far as its first step, or to where there is nothing left to train. */
+/* For the loop, at its end. `begun`: the loop reached its first step, or had nothing left to train. */
 void ls_kept_end(ls_kept *kept, const struct ls_checkpointed *run, struct ls_position reached, bool begun);
 
 /* After ls_train, whether or not it failed, before its parallel is destroyed: undoes what an unfinished step has changed, and
- * keeps the state in place of an older one. A run that had no state leaves the older one. Local to the rank. On failure
- * the older one is gone, too. */
+ * keeps the state instead of the previous one. A run without a state leaves the previous one. Not collective. On
+ * failure the previous one is lost, too. */
 ls_status ls_kept_save(ls_kept *kept);
 
 void ls_kept_close(ls_kept *kept);

@@ -59,7 +59,7 @@ static const variable variables[] = {
     {"ROLE_WORLD_SIZE", RANK_COUNT, "processes of its role: all", NULL},
     {"ROLE_NAME", ROLE, "name of the role (--role)", NULL},
     {"MASTER_ADDR", MASTER_ADDR, "where programs may meet by themselves (--master-addr)", NULL},
-    {"MASTER_PORT", MASTER_PORT, "a port there, on which nobody listens (--master-port)", "a free port"},
+    {"MASTER_PORT", MASTER_PORT, "a port there on which no process listens (--master-port)", "a free port"},
     {"TORCHELASTIC_RUN_ID", RUN_ID, "name of the run (--rdzv-id)", "a name of its own"},
     {"TORCHELASTIC_RESTART_COUNT", RESTART, "restarts of the job so far", NULL},
     {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, "restarts that are allowed (--max-restarts)", NULL},

@@ -311,7 +311,7 @@ static ls_status await_key(ddp_store *store, const char *key) {
         ls_status status = ddp_store_check(store, key, &exists);
         if (status == LS_OK && !exists) status = ddp_store_is_due(store, &due);
         if (status != LS_OK || exists) return status;
-        if (due) return ls_fail(LS_ERR_PEER, "key '%s' cannot arrive: the ranks meet anew", key);
+        if (due) return ls_fail(LS_ERR_PEER, "key '%s' cannot arrive: the ranks form a new group", key);
         poll(NULL, 0, (int)pause_ms);
     }
     return LS_OK; /* it is late: the operation says so */

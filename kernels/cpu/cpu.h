@@ -15,7 +15,8 @@ const struct ls_kernels *ls_cpu_kernels(void);
  * build is used, after a warning.) */
 ls_status ls_cpu_kernels_check(void);
 
-/* What is not in variant/, beside statistics.h: matrix products, by oneDNN, and what works on a handful of numbers. */
+/* Operations that are not in variant/ (nor in statistics.h): matrix multiplies, by oneDNN, and operations on a handful
+ * of numbers. */
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 
 /* Under a limit on address space (ulimit -v): lets oneDNN generate its code now, while no other thread takes memory, for

@@ -43,9 +43,9 @@ static ls_status multiply(size_t m, size_t n, size_t k, struct operand a, struct
     if (status == dnnl_success) return LS_OK;
     if (status == dnnl_out_of_memory)
         return ls_fail(LS_ERR_NO_MEMORY,
-                       "cannot allocate memory for a matrix product of %zu x %zu x %zu: use a smaller model or batch",
+                       "cannot allocate memory for a matrix multiply of %zu x %zu x %zu: use a smaller model or batch",
                        m, n, k);
-    return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix product of %zu x %zu x %zu (status %d)", m, n, k,
+    return ls_fail(LS_ERR_INVALID, "oneDNN refuses a matrix multiply of %zu x %zu x %zu (status %d)", m, n, k,
                    (int)status);
 }
 
@@ -137,11 +137,11 @@ static ls_status multiply_halves(const struct ls_gemm_arguments *g) {
 
 static ls_status check_types(const struct ls_gemm_arguments *g) {
     if (g->dtype != LS_FP32 && g->dtype != LS_FP16 && g->dtype != LS_BF16) {
-        return ls_fail(LS_ERR_INVALID, "matrix products of %s do not exist; expected fp32, fp16 or bf16",
+        return ls_fail(LS_ERR_INVALID, "matrix multiplies of %s do not exist; expected fp32, fp16 or bf16",
                        ls_dtype_name(g->dtype));
     }
     if (g->c_dtype != LS_FP32 && g->c_dtype != g->dtype) {
-        return ls_fail(LS_ERR_INVALID, "a matrix product of %s cannot have a result in %s", ls_dtype_name(g->dtype),
+        return ls_fail(LS_ERR_INVALID, "a matrix multiply of %s cannot have a result in %s", ls_dtype_name(g->dtype),
                        ls_dtype_name(g->c_dtype));
     }
     if (g->beta != 0 && g->c_dtype != LS_FP32) {

@@ -16,7 +16,8 @@ using namespace ls_cuda;
 namespace {
 
 ls_status check_types(const char *op, ls_dtype dtype, ls_dtype c_dtype) {
-    if (!is_element(dtype)) return ls_fail(LS_ERR_INVALID, "%s has no matrix products of %s", op, ls_dtype_name(dtype));
+    if (!is_element(dtype))
+        return ls_fail(LS_ERR_INVALID, "%s has no matrix multiplies of %s", op, ls_dtype_name(dtype));
     if (c_dtype == dtype || c_dtype == LS_FP32) return LS_OK;
     return ls_fail(LS_ERR_INVALID, "%s: a product of %s cannot be stored as %s", op, ls_dtype_name(dtype),
                    ls_dtype_name(c_dtype));
@@ -56,7 +57,7 @@ cublasComputeType_t arithmetic_of(const ls_cuda_lane *lane, ls_dtype dtype) {
 
 ls_status check_product(const ls_cuda_lane *lane, const char *op, const ls_cuda_product *p) {
     const size_t most = INT_MAX;
-    if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix products run on the compute stream only", op);
+    if (!lane->blas) return ls_fail(LS_ERR_INVALID, "%s: matrix multiplies run on the compute stream only", op);
     ls_status status = check_types(op, p->dtype, p->c_dtype);
     if (status != LS_OK) return status;
     const size_t row = p->row_a > p->row_b ? p->row_a : p->row_b;

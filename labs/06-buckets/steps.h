@@ -1,4 +1,4 @@
-/* A reducer to look at: ranks as threads, a small model that nobody computes, and gradients that become ready in the
+/* A reducer to observe: ranks as threads, a small model that is not computed, and gradients that become ready in the
  * order that the probe chooses. */
 #ifndef LABS_06_BUCKETS_STEPS_H
 #define LABS_06_BUCKETS_STEPS_H

@@ -171,7 +171,7 @@ static void nearly_undetermined(probe *p, double part) {
     struct ls_fit_row rows[MOST_ROWS];
     for (int count = 4; count <= MOST_ROWS; count *= 4) {
         (void)draw_rows(p, rows, count);
-        probe_case(p, "two columns, the second is the first but for a part of %.0e of it, %d points", part, count);
+        probe_case(p, "two columns, the second is the first except for a part of %.0e of it, %d points", part, count);
         for (int i = 0; i < count; i++) rows[i].x[1] = rows[i].x[0] * (1 + (long double)(i % 2 ? part : -part));
         see_refused(p, rows, count, 2);
     }

@@ -147,7 +147,7 @@ static void deadline(probe *p) {
             probe_case(p, "%d threads, 4 launches each, the turn of launch %d does not come", threads, lost);
             run(p, &t, threads, 4, lost);
             see_loss(p, &t, judged);
-            probe_case(p, "%d threads, the lock is set anew after that", threads);
+            probe_case(p, "%d threads, the lock is reset after that", threads);
             run(p, &t, threads, 2, -1);
             int whole = 0;
             for (int i = 0; i < t.ask_count; i++) whole += t.asks[i].status == LS_OK && t.asks[i].busy == 1;

@@ -97,7 +97,7 @@ static void settings(probe *p) {
     o.warmup_steps = 0;
     see_settings(p, &o, 3, 10);
     o = ls_train_defaults();
-    probe_case(p, "a stream, of which nobody knows the length");
+    probe_case(p, "a stream of unknown length");
     ls_schedule schedule = ls_train_schedule(&o, 2, 0);
     see_schedule(p, &schedule, ls_scaled_rate(o.learning_rate, (ls_rate_scaling)o.lr_scale, 2));
 }

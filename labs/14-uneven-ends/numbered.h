@@ -10,7 +10,7 @@ enum { NUMBERED_INPUTS = 2 };
 
 typedef struct numbered {
     ls_dataset base;
-    int64_t count, bad;                   /* samples; which of them cannot be read, whoever asks (-1: none) */
+    int64_t count, bad;                   /* samples; the one that cannot be read, on any rank (-1: none) */
     ls_status bad_status, open_status;    /* what asking for that one, and opening a cursor, ends with */
     atomic_int converted, asked_too_late; /* samples that were wanted in full; questions after the end or a failure */
 } numbered;

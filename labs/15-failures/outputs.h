@@ -1,4 +1,4 @@
-/* Outputs of jobs that fail, made anew from what the programs say: part of lab 15's probe. */
+/* Outputs of failing jobs, generated from the messages of the programs: part of lab 15's probe. */
 #ifndef LABS_FAILURES_OUTPUTS_H
 #define LABS_FAILURES_OUTPUTS_H
 

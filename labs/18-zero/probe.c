@@ -117,7 +117,8 @@ static void sums_case(probe *p, int ranks, double cap, ls_dtype compress, int mi
     job.micro_batches = micro_batches;
     char more[80];
     snprintf(more, sizeof more, "%s%s%s", streams ? ", streams shuffled" : "",
-             compress == LS_FP32 ? "" : ", gradients travel as halves", micro_batches > 1 ? ", two micro-batches" : "");
+             compress == LS_FP32 ? "" : ", gradients are sent in half precision",
+             micro_batches > 1 ? ", two micro-batches" : "");
     begin(p, &job, more);
     run_all(p, &job);
     for (int r = 0; r < ranks; r++)

@@ -31,7 +31,7 @@ struct step {
     char phase_of_sum[16], phase_of_update[16], phase_of_gather[16],
         phase_of_end[16];                      /* the host's, at the last of each */
     char stream[8];                            /* that carries the sums */
-    float sums[MOST_FLOATS];                   /* the rank's slice of each bucket, one behind the other */
+    float sums[MOST_FLOATS];                   /* the rank's slice of each bucket, concatenated */
     size_t slices[MOST_BUCKETS], bucket_count; /* floats of each */
     float *parameters;                         /* all of them, without padding */
     size_t parameter_count;
@@ -71,7 +71,7 @@ struct job {
     struct rank *rank;
 };
 
-/* Runs all steps on each rank. What fails, but for an update that is to fail, ends the probe. */
+/* Runs all steps on each rank. A failure ends the probe, except for an update that is expected to fail. */
 void run_all(probe *p, struct job *job);
 void run_release(struct job *job);
 

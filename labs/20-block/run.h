@@ -1,5 +1,5 @@
 /* What lab 20 looks at: layer norm and attention as kernels, each array in memory of malloc's, so that AddressSanitizer sees
- * each end; and models, a backward at a time or as they train. Whoever has no memory for them ends the probe. */
+ * each end; and models, a backward at a time or as they train. Running out of memory ends the probe. */
 #ifndef LABS_20_BLOCK_RUN_H
 #define LABS_20_BLOCK_RUN_H
 
@@ -57,7 +57,7 @@ struct passes {
     bool accumulates[MOST_STEPS];
     size_t batch;
     char ready[MOST_STEPS][1000];
-    float *gradients[MOST_STEPS]; /* of all parameters, one behind the other, after each pass */
+    float *gradients[MOST_STEPS]; /* of all parameters, concatenated, after each pass */
     size_t gradient_count;
 };
 

@@ -58,7 +58,7 @@ static void see_cut(probe *p, const struct cut_case *c, int ranks) {
         probe_see_floats(p, probe_name(p, "rank %d's part", r), part, held);
         ls_cut_put(&cut, r, part, together);
     }
-    probe_see_floats(p, "all parts put together", together, count);
+    probe_see_floats(p, "all parts concatenated", together, count);
     free(whole);
     free(together);
     free(part);
@@ -144,7 +144,7 @@ static void gather(probe *p) {
                 struct one_layer job = layer_of(&ls_sequence_gather, ranks, batch, rows, 4);
                 see_layer(p, job, "");
                 job.wants_no_dx = true;
-                see_layer(p, job, ", whose gradient nobody needs");
+                see_layer(p, job, ", whose gradient is not needed");
             }
 }
 

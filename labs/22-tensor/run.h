@@ -69,7 +69,7 @@ struct training {
     int64_t *labels[MOST_STEPS];
     float losses[MOST_RANKS][MOST_STEPS];
     uint64_t hashes[MOST_RANKS][MOST_STEPS]; /* of what is not cut */
-    float *trained;                          /* rank 0's, whole tensors one behind the other */
+    float *trained;                          /* rank 0's, whole tensors, concatenated */
     size_t trained_count;
 };
 

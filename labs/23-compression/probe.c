@@ -38,15 +38,15 @@ static void count(probe *p) {
     for (size_t n = 1; n <= 101; n += n < 12 ? 1 : 11)
         for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
             probe_case(p, "%zu elements, a fraction of %g", n, fractions[f]);
-            probe_see_count(p, "elements that travel", ddp_topk_count(n, fractions[f]));
+            probe_see_count(p, "elements that are sent", ddp_topk_count(n, fractions[f]));
         }
     for (int i = 0; i < 30; i++) {
         size_t n = 1 + (size_t)probe_draw(p, 1 << 20), percent = 1 + (size_t)probe_draw(p, 100);
         probe_case(p, "%zu elements, a fraction of %g", n, (double)percent / 100);
-        probe_see_count(p, "elements that travel", ddp_topk_count(n, (double)percent / 100));
+        probe_see_count(p, "elements that are sent", ddp_topk_count(n, (double)percent / 100));
     }
     probe_case(p, "more elements than a float counts, a fraction of 0.3");
-    probe_see_count(p, "elements that travel", ddp_topk_count(400000010, 0.3));
+    probe_see_count(p, "elements that are sent", ddp_topk_count(400000010, 0.3));
 }
 
 /* --- what is sent, kept, added up ------------------------------------------------------------------------------------ */

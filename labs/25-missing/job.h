@@ -62,8 +62,8 @@ extern const char *const job_way_names[WAYS];
 /* The number of bucket 1's all_reduce in a step. */
 uint64_t job_bucket_1(int step);
 
-/* All ranks have called the collective of that number and wait in it, up to `ahead` operations ahead of their streams, drawn; but for those
- * whose bit is in `absent`: they have ended before it. */
+/* All ranks have called the collective of that number and wait in it, up to `ahead` operations ahead of their streams,
+ * drawn; except for those whose bit is in `absent`: they have ended before it. */
 void job_meet_at(job *j, uint64_t number, unsigned absent, int ahead);
 
 /* Takes out what rings would no longer hold. After everything else. */

@@ -168,7 +168,7 @@ static void behind_message_case(probe *p, int ranks, int odd) {
 static void only_messages_case(probe *p) {
     job j;
     job_open(&j, p, 2, CHAIN | EXCHANGE);
-    probe_case(p, "2 ranks, rank 0 waits in a message that rank 1 has received, and nobody in a collective");
+    probe_case(p, "2 ranks, rank 0 waits in a message that rank 1 has received, and no rank in a collective");
     for (int r = 0; r < 2; r++) {
         job_run(&j, r, STRAIGHT, 1, 1);
         job_end(&j, r, job_collective(&j, r, 0, 2));

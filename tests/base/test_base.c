@@ -53,16 +53,16 @@ TEST(waiting_ends_at_the_deadline) {
     assert_false(ls_flag_await(&flag, is_true, &there, patience, 30e3));
     assert_true(ls_now_us() - start_us >= 29e3);
     there = true;
-    assert_true(ls_flag_await(&flag, is_true, &there, patience, 0)); /* it is there: the limit does not matter */
+    assert_true(ls_flag_await(&flag, is_true, &there, patience, 0)); /* already reached: the limit does not matter */
     assert_int_equal(flag.sleepers, 0);
 }
 
-/* Two sides that answer each other: each writes plain memory, raises its flag and waits for the other's. */
+/* Two threads that alternate: each writes non-atomic memory, raises its flag and waits for the other's. */
 struct ping_pong {
     ls_flag ping, pong;
     double spin_us;
     uint32_t start, rounds;
-    uint32_t ball; /* guarded by whose turn it is */
+    uint32_t ball; /* accessed only by the thread whose turn it is */
     bool lost;
 };
 
@@ -84,7 +84,7 @@ static void *answer(void *argument) {
     return NULL;
 }
 
-/* Across the wrap-around, asleep and spinning. */
+/* Past the wrap-around of the counter, with sleeping and with spinning waits. */
 TEST(threads_answer_each_other) {
     for (int spins = 0; spins < 2; spins++) {
         struct ping_pong p = {.spin_us = spins ? 50 : 0, .start = UINT32_MAX - 200, .rounds = 1000};
@@ -118,11 +118,11 @@ TEST(processes_answer_each_other) {
     munmap(p, sizeof *p);
 }
 
-/* --- a bell: the condition lies elsewhere ------------------------------------------------------------------------- */
+/* --- a bell: the condition is outside the flag -------------------------------------------------------------------- */
 
 enum { SIDES = 3, MEETINGS = 600 };
 
-/* Each side writes its own number and looks at all; the last one wakes the others. */
+/* Each thread writes its own number and reads all; the last one wakes the others. */
 struct meeting {
     ls_flag bell;
     ls_patience patience;
@@ -149,7 +149,8 @@ static void *meet_often(void *argument) {
     int self = atomic_fetch_add(&meeting->next_side, 1);
     for (int step = 1; step <= MEETINGS && !meeting->lost; step++) {
         struct step_of_meeting at = {meeting, step};
-        if (step % 2 == 1) meeting->plain[self] = step; /* read by the others before they come to the next, even one */
+        if (step % 2 == 1)
+            meeting->plain[self] = step; /* read by the others before they reach the next step, an even one */
         atomic_store(&meeting->come[self], step);
         if (all_have_come(&at)) {
             ls_flag_ring(&meeting->bell);
@@ -163,7 +164,7 @@ static void *meet_often(void *argument) {
     return NULL;
 }
 
-/* A wake-up that got lost would cost a slice of a sleep; many of them the deadline. */
+/* A lost wake-up would delay a thread by one interval of its sleep; many of them would exceed the deadline. */
 TEST(a_bell_wakes_all_sleepers) {
     const ls_patience patiences[] = {{0}, {.yield_us = 100}, {.spin_us = 50}};
     for (int p = 0; p < 3; p++) {
@@ -176,7 +177,7 @@ TEST(a_bell_wakes_all_sleepers) {
     }
 }
 
-/* --- a crowd: every raise counts, everybody wakes ------------------------------------------------------------------ */
+/* --- many threads: every raise counts, all waiters wake ----------------------------------------------------------- */
 
 enum { CROWD = 4, RAISES = 500 };
 

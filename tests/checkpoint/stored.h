@@ -15,7 +15,7 @@ bool stored_write_weights(const char *run, const char *prefix, const char *path)
 
 /* The largest difference between the model's gradients and the run's tensors PREFIX + name, relative to the largest
  * value of the tensor it is found in. Infinity for a NaN or a missing tensor. The gradient of a bias in front of batch
- * norm is zero but for rounding; there, the measure is a twentieth of the largest gradient of all. */
+ * norm is zero up to rounding; there, the measure is a twentieth of the largest gradient of all. */
 double stored_gradient_error(const char *run, const char *prefix, const ls_model *model);
 
 /* The same for parameters (buffers: false) or buffers. */
@@ -41,7 +41,7 @@ bool stored_losses_follow(const char *run, const double *losses, int count);
 /* Whether the weights after a run follow the stored ones: together within 5e-3 (stored_state_distance), and none off by
  * more than a tenth of its tensor's largest (stored_state_error). Prints what does not.
  * Where products add up in PyTorch's order, weights agree to 1e-5. In another order (on GPUs, and on processors for
- * which oneDNN has other kernels) a ReLU whose input is zero but for rounding may let a gradient through or not, once in
+ * which oneDNN has other kernels) a ReLU whose input is zero up to rounding may let a gradient through or not, once in
  * a while. Adam divides each gradient by its own size: of weights that have hardly any it makes whole steps of that, of
  * up to the learning rate each. Such weights hardly change the distance (0.002 was seen; products in TF32, which this
  * must tell apart, have 0.007), and single ones are off by several such steps (0.04 was seen, of the largest). */

@@ -211,7 +211,7 @@ TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
     options.resume_if_present = part;
     stderr_begin();
     run_until(&options, 2, 5);
-    assert_non_null(strstr(stderr_end(), "/part is not there yet: this run begins anew\n"));
+    assert_non_null(strstr(stderr_end(), "/part is not there yet: this run begins at step 0\n"));
     assert_int_equal(access(scratch_path("part"), F_OK), 0);
     run_whole(&options, "again", NULL);
     assert_true(same_files(scratch_path("whole"), scratch_path("again")));
@@ -221,7 +221,7 @@ TEST_IN(scratch, a_job_that_is_started_again_goes_on) {
 TEST_IN(scratch, a_run_that_begins_anew_says_so) {
     ls_train_options options = small_run_options();
     options.resume_if_present = scratch_path("none");
-    assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins anew\n"));
+    assert_non_null(strstr(said_by(&options, "whole", NULL), "/none is not there yet: this run begins at step 0\n"));
     options.resume_if_present = scratch_path("whole"); /* now it is */
     assert_non_null(strstr(said_by(&options, "again", NULL), "nothing is left to train"));
     scratch_write("damaged", "", 0);

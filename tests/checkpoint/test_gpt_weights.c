@@ -1,5 +1,5 @@
-/* --init from what nanoGPT's state dict is as safetensors: tied weights by two names, causal masks, a compiled model's names;
- * and what does not fit. */
+/* --init from nanoGPT's state dict as safetensors: tied weights by two names, causal masks, a compiled model's names;
+ * and files that do not fit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void add(struct content *c, const char *name, const ls_safetensor *like) 
     c->tensors[c->count++].name = name;
 }
 
-/* PyTorch's weights, with all that nanoGPT's state dict has beside them. */
+/* PyTorch's weights, with everything else that nanoGPT's state dict has. */
 static struct content state_dict(void) {
     static uint8_t ones[2 * 16 * 16];
     static float minus;
@@ -52,7 +52,7 @@ static void put_prefix(struct content *c, const char *prefix) {
     }
 }
 
-/* --- what fits ------------------------------------------------------------------------------------------------------- */
+/* --- files that fit ----------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, a_nanogpts_state_dict_is_loaded) {
     static const char *const prefixes[] = {"", "_orig_mod.", "module."};
@@ -71,7 +71,7 @@ TEST_IN(scratch, a_nanogpts_state_dict_is_loaded) {
     }
 }
 
-/* Ours has neither masks nor the head's name, and loads here and there. */
+/* lockstep's file has neither masks nor the head's name, and loads in both programs. */
 TEST_IN(scratch, what_is_saved_has_nanogpts_names_and_is_loaded) {
     ls_model *model = open_model(), *loaded = make_model(ls_model_device(model), TINY, 1, 9);
     assert_true(stored_load(INITIAL, "", model));
@@ -94,7 +94,7 @@ TEST_IN(scratch, what_is_saved_has_nanogpts_names_and_is_loaded) {
     close_model(model);
 }
 
-/* --- what does not --------------------------------------------------------------------------------------------------- */
+/* --- files that do not fit ---------------------------------------------------------------------------------------- */
 
 static float *copy_of(const ls_safetensor *tensor) {
     float *copy = malloc(tensor->nbytes);

@@ -15,7 +15,7 @@ struct layout {
 };
 
 /* Runs `body` in each rank, whose argument is the layout. Those ranks end well whose bit is set in `good`, and the others
- * with that exit code; asserts. */
+ * with that exit status; asserts. */
 void hosts_run(const struct layout *layout, void (*body)(struct rank *rank), void (*meanwhile)(const pid_t *pids),
                uint64_t good, int other);
 

@@ -51,7 +51,7 @@ void run_good_ranks_on(const struct rank_backend *backend, int world_size, void 
 /* The same on every back-end, one after the other. */
 void run_good_ranks_on_all(int world_size, void (*body)(struct rank *rank), const void *argument);
 
-/* The same, where those ranks must succeed whose bit is set in `good`, and the others end with that exit code. */
+/* The same, where those ranks must succeed whose bit is set in `good`, and the others end with that exit status. */
 void run_ranks_expecting(const struct rank_backend *backend, int world_size, void (*body)(struct rank *rank),
                          const void *argument, void (*meanwhile)(const pid_t *pids), uint64_t good, int other);
 

@@ -16,7 +16,7 @@ static inline void roomy_machine(int devices, const char *streams) {
     cuda_on_cpu_restart();
 }
 
-/* Zero-filled; whoever does not free it leaves that to the next machine. */
+/* Zero-filled; an array that a test does not free stays until the machine ends. */
 static inline void *device_array(size_t nbytes) {
     void *memory;
     ok(cudaMalloc(&memory, nbytes + 1));

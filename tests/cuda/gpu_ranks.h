@@ -6,7 +6,7 @@
 
 #define FAKE_RANKS 4
 
-/* Where ranks run, and how their GPUs' memory travels. Ends with a row whose name is NULL. */
+/* Where ranks run, and how the data of their GPUs is transferred. Ends with a row whose name is NULL. */
 struct gpu_path {
     const char *name; /* ls_comm_backend */
     const struct rank_backend *backend;

@@ -100,7 +100,7 @@ TEST_IN(scratch, a_failed_task_stops_the_device_until_somebody_looks) {
     close_gpus(&gpus);
 }
 
-/* While a stream is busy CUDA says "not ready", and remembers it as the thread's last error. */
+/* While a stream is busy CUDA returns "not ready", and keeps it as the thread's last error. */
 TEST_IN(scratch, a_wait_leaves_no_error) {
     enum { COUNT = 1 << 20 };
     struct gpus gpus = open_gpus(1);
@@ -131,7 +131,7 @@ struct worker {
     float sums[3];
 };
 
-/* Visits the devices in turn: each call must find its GPU by itself. */
+/* Uses the devices in turn: each call must select its GPU itself. */
 static void *visit_devices(void *argument) {
     struct worker *worker = argument;
     for (int round = 0; round < 20; round++) {

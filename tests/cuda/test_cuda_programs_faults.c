@@ -1,5 +1,5 @@
-/* The programs where something is wrong with the GPUs, their driver or NCCL, or goes wrong on the way: exit status 1, 2
- * or 3, and one line that says what, where, and what to do; nothing stays behind. */
+/* The programs when the GPUs, their driver or NCCL are not usable, or fail during a run: exit status 1, 2 or 3, and one
+ * line that says what failed, where, and what to do; no process or file is left. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -92,7 +92,8 @@ TEST_IN(programs, test_busy_or_full_gpus) {
     };
     expect_refusals(cases, COUNT_OF(cases));
     static program p;
-    /* what the pool has not is the GPU's to refuse: with the amount, the category and what would help */
+    /* the pool passes the request on to the GPU, whose refusal is reported with the amount, the category and what would
+     * help */
     program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=100000000 dp_train --model deep --steps 1 --quiet");
     assert_int_equal(p.status, 1);
     assert_int_equal(count_lines(p.err_text), 1);
@@ -103,7 +104,8 @@ TEST_IN(programs, test_busy_or_full_gpus) {
 
 /* --- in the middle of a run ------------------------------------------------------------------------------------------- */
 
-/* One error of the program (on stdout the run may have begun), with all the texts; where ranks were may follow. */
+/* One error of the program (the run may have printed on stdout), with all the texts; the ranks' positions may
+ * follow. */
 static void expect_end(const char *line, int status, const char *text, const char *another) {
     static program p;
     program_run(&p, "%s " SMALL, line);
@@ -125,7 +127,7 @@ TEST_IN(programs, test_a_kernel_fails) {
                "cudaErrorECCUncorrectable", "nvidia-smi and dmesg");
 }
 
-/* The operation's name is what --debug-launches is for: the same fault, counted in kernels, in two ways. */
+/* Only --debug-launches names the operation: the same fault, at the same kernel, with and without it. */
 TEST_IN(programs, test_debug_launches_name_the_operation) {
     static program p;
     static const char *const operations[] = {"linear", "gemm", "relu",  "cross_entropy", "adam",
@@ -148,12 +150,12 @@ TEST_IN(programs, test_nccl_fails) {
     expect_end(
         "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclCommInitRankConfig:1:7 dp_train --replicate nccl --timeout 1", 3,
         "NCCL did not initialize within 1 s", "check the firewall");
-    /* an operation that never ends: who waits for it names it */
+    /* an operation that never ends: the wait for it names it */
     expect_end("CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclReduce:2:7 dp_train --replicate nccl --timeout 2", 3,
                "reduce (sum) of 25456", " bytes");
 }
 
-/* --- ranks, started by hand: nobody helps them to notice ---------------------------------------------------------------- */
+/* --- ranks started by hand, without a launcher ---------------------------------------------------------------- */
 
 enum { RANKS = 2 };
 
@@ -215,7 +217,7 @@ TEST_IN(programs, test_a_rank_stops) {
     program_await(&j.ranks[0], "\n");
     usleep(100000);
     kill(j.ranks[1].pid, SIGSTOP);
-    expect_rank(&j, 0, 3, " within 2 s"); /* where it was stopped decides whether it "did not come" */
+    expect_rank(&j, 0, 3, " within 2 s"); /* whether it "did not come" depends on where it was stopped */
     kill(j.ranks[1].pid, SIGCONT);
     expect_rank(&j, 1, 3, "has given up");
 }
@@ -270,7 +272,7 @@ TEST_IN(programs, test_nccl_is_not_there) {
     assert_non_null(strstr(p.err_text, "NCCL cannot be used: there is no "));
 }
 
-/* Each rank has a GPU of its own, though all of them count it as their first. */
+/* Each rank has a GPU of its own, though each sees it as GPU 0. */
 TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     static job j;
     const char *without = plugins_without_nccl();
@@ -286,7 +288,7 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");
     assert_int_equal(program_finish(&j.ranks[1]), 0);
     assert_string_equal(j.ranks[1].err_text, "");
-    /* and where they do share one, by another number */
+    /* and the ranks share a GPU that they see under different numbers */
     j.port = free_port();
     for (int r = 0; r < RANKS; r++) {
         start_rank(&j, r, r == 0 ? "CUDA_VISIBLE_DEVICES=1,0" : "CUDA_VISIBLE_DEVICES=0,1",

@@ -2,8 +2,8 @@
  * to this folder; tests use include/cuda_on_cpu.h.
  *
  * Host threads enqueue work on streams; one engine thread per process runs it, in an order that streams and events
- * allow, and only that thread may touch device memory. So a Work may read and write device memory and page-locked
- * host memory, and must not call any cuda*, cublas* or nccl* function, nor enqueue anything. */
+ * allow, and only that thread may touch device memory. So a Work may read and write device memory and pinned host
+ * memory, and must not call any cuda*, cublas* or nccl* function, nor enqueue anything. */
 #ifndef CUDA_ON_CPU_ENGINE_H
 #define CUDA_ON_CPU_ENGINE_H
 
@@ -58,7 +58,7 @@ bool is_capturing(cudaStream_t stream);
 /* Whether all of [address, address + nbytes) lies in one live allocation of device memory; *device (may be NULL) says
  * whose. */
 bool in_device_memory(const void *address, size_t nbytes, int *device);
-/* Whether the range is page-locked host memory. */
+/* Whether the range is pinned host memory. */
 bool in_pinned_memory(const void *address, size_t nbytes);
 
 /* Whether the calling thread is the engine's. */

@@ -1,4 +1,4 @@
-/* What the files of the fake runtime share: the state behind the CUDA calls. All of it is guarded by State::lock, but
+/* The state behind the CUDA calls, shared by the files of the fake runtime. All of it is guarded by State::lock, except
  * for an item's work, which the engine's thread runs without the lock. */
 #ifndef CUDA_ON_CPU_STATE_H
 #define CUDA_ON_CPU_STATE_H
@@ -96,7 +96,7 @@ struct State {
     Settings settings;
     std::vector<Device> devices;
     std::unique_ptr<Arena> arena;
-    std::map<uintptr_t, size_t> pinned; /* page-locked host memory: start, bytes */
+    std::map<uintptr_t, size_t> pinned; /* pinned host memory: start, bytes */
     std::set<void *> pinned_own;        /* those that cudaMallocHost gave out */
     std::map<uintptr_t, cudaMemPool_t> pool_of;
     std::set<const void *> freeing; /* cudaFreeAsync was called, and the stream has not come to it */

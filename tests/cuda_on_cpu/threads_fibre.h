@@ -16,11 +16,11 @@ Fibre *fibre_take(void (*loop)());
 /* For later fibre_take calls. `stopped_inside` says that it will not go on from where it is: its stack is cleared. */
 void fibre_give(Fibre *fibre, bool stopped_inside);
 
-/* Leaves the running fibre and goes on with another, until somebody comes back. */
+/* Leaves the running fibre and continues with another, until one switches back. */
 void fibre_switch(Fibre *to);
 Fibre *fibre_running();
 
-/* If one of them is running, which it cannot be in the caller's thread: starts anew with none, as in a forked child.
+/* If one of them is running, which it cannot be in the caller's thread: starts again with none, as in a forked child.
  * False: none is. */
 bool fibre_forget_all();
 

@@ -14,7 +14,7 @@
 typedef struct numbers {
     struct ls_dataset base;
     int id;               /* no other has had it */
-    int64_t stream_count; /* samples of a stream, which tells nobody */
+    int64_t stream_count; /* samples of a stream, which it does not reveal */
     /* may be changed at any time */
     _Atomic int64_t bad_from;  /* this sample and those behind it cannot be read; NUMBERS_NONE */
     _Atomic bool speechless;   /* ... and no line says so */

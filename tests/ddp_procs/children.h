@@ -10,7 +10,7 @@ pid_t start_child(int (*body)(void *argument), void *argument);
 /* Waits for the child; its exit status, or 128 + the signal that ended it. */
 int finish_child(pid_t pid);
 
-/* Waits until a process that belongs to somebody else is gone; fails past a deadline. */
+/* Waits until a process that is not a child of this one has ended; fails past a deadline. */
 void await_gone(pid_t pid);
 
 /* Waits until the process is in that state of /proc/PID/stat ('T': stopped); fails past a deadline. */

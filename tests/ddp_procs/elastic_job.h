@@ -17,7 +17,7 @@ typedef enum moment {
     BEFORE_MEETING,  /* dies when others have died */
     IN_MEETING,      /* ... while it waits in the meeting for one that is LATE */
     LATE,            /* lives, but comes half a second late to the meeting */
-    IN_FORMING,      /* dies when the next group stands, while a state travels or the ranks compare models */
+    IN_FORMING,      /* dies when the next group is formed, while a state is sent or the ranks compare models */
     IN_SENDING,      /* ... while it sends its state */
     STOPS,           /* stops, and wakes up after STOPPED_S seconds */
     WHEN_DONE,       /* dies when it has trained to the end, and takes what it has written along */

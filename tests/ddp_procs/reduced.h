@@ -22,10 +22,10 @@ void reduced_destroy(struct reduced *r);
 /* Closes the rank; nothing may be left on its device. */
 void reduced_rank_close(struct rank *rank);
 
-/* Values that no sum leaves exact, different for each rank and turn. */
+/* Values whose sums are rounded, different for each rank and turn. */
 void reduced_fill(float *values, size_t count, int rank, int turn);
 
-/* A backward, and what the reducer makes of it: gradients of the rank's own x and dy, which `turn` chooses. */
+/* A backward pass with the reducer: gradients of this rank's own x and dy, which depend on `turn`. */
 void reduced_turn(const struct rank *rank, struct reduced *r, size_t batch, int turn);
 
 #endif

@@ -2,10 +2,11 @@
  *   - the builds for this processor's instruction sets
  *   - both rungs of a GPU: of tests/cuda_on_cpu, where a block's threads take turns in several orders and results are
  *     rounded in several ways; or of a real GPU, which does as it likes
- * A test calls operations on kernel_stream() with arrays of fixture.h. Each of them travels to the back-end's memory and
- * back, and of each call it is asserted, whatever the test then asserts itself, that
+ * A test calls operations on kernel_stream() with arrays of fixture.h. Each of them is copied to the back-end's memory
+ * and back, and of each call it is asserted, whatever the test then asserts itself, that
  *   - nothing but outputs and workspace was written: no input, and nothing before or behind an array
- *   - outputs have the bits of this processor's best build (a NaN may be any NaN), but for sums that the back-end takes in
+ *   - outputs have the bits of this processor's best build (a NaN may be any NaN), except for sums that the back-end
+ *   takes in
  *     an order of its own, and what comes of expf and logf
  * The types in ops.def say what is an output. From call to call arrays lie otherwise (kernel_alignment). */
 #ifndef TESTS_KERNELS_BACKENDS_H

@@ -6,7 +6,7 @@
 #include "labs/bench/dp_vs_ddp/bench.h"
 #include "labs/replay/calibrate/calibrate.h"
 
-/* Equal but for rounding; NaN is equal to nothing. */
+/* Equal up to rounding; NaN is equal to nothing. */
 void expect_near(double value, double expected);
 
 /* With two cores and a name that needs quotes. */

@@ -28,7 +28,7 @@ struct team_run {
     double losses[TEAM_MOST_RANKS][TEAM_MOST_STEPS];
     float norms[TEAM_MOST_STEPS]; /* rank 0's, of all gradients, where they are clipped */
     bool alike;                   /* what is not cut had the same bits on all ranks after each step */
-    float *values;                /* of rank 0: all whole tensors at last, one behind the other */
+    float *values;                /* of rank 0: all whole tensors at the end, concatenated */
     size_t value_count;           /* floats */
     size_t activation_bytes;      /* rank 0's peaks */
     size_t parameter_bytes;

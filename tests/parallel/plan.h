@@ -52,7 +52,7 @@ struct plan {
     /* GPUs instead of CPU devices: device (or rank) i gets GPU i modulo gpus; 0: CPU devices */
     int gpus;
     bool rush; /* run_plan does not wait between the steps, so that only the last one's outcome is there */
-    bool nccl; /* on GPUs, parameters and gradients travel through NCCL; otherwise by copies (DP), staged (DDP) */
+    bool nccl; /* on GPUs, parameters and gradients are sent through NCCL; otherwise by copies (DP), staged (DDP) */
     bool sync_bn;
     int output_device; /* DP */
     /* DDP, and its variants */
@@ -61,7 +61,7 @@ struct plan {
     bool no_overlap;
     ddp_join_options join;
     bool find_unused, compare_each_step;
-    ls_dtype compress;             /* what gradients travel as */
+    ls_dtype compress;             /* the type in which gradients are sent */
     int prefetch;                  /* ZeRO-3: units that are gathered ahead */
     double fraction;               /* top-k; 0: 1, with DDP's bits */
     bool forgets;                  /* top-k without feedback */
@@ -97,9 +97,9 @@ struct session {
     struct plan_groups attached; /* which have this rank's GPU, and must go before it */
 };
 
-/* Opens what the plan says; `comm`, a group of all ranks, is NULL but for DDP and its variants. Ranks other than 0 get other
- * initial weights, but where they have parts of the same ones. On failure there is nothing to close, but `comm` and the plan's
- * groups. On GPUs the session takes these over, also if it fails. */
+/* Opens what the plan says; `comm`, a group of all ranks, is NULL except for DDP and its variants. Ranks other than 0
+ * get other initial weights, but where they have parts of the same ones. On failure there is nothing to close, but
+ * `comm` and the plan's groups. On GPUs the session takes these over, also if it fails. */
 ls_status session_open(struct session *s, const struct plan *plan, ls_comm *comm);
 void session_close(struct session *s);
 

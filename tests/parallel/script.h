@@ -1,6 +1,6 @@
 /* DDP ranks that run out of samples at different steps: a script says how many samples each rank has in each step, and
  * a player is a rank that acts on it, joining before every step. The samples of step k are numbers 100 k, 100 k + 1,
- * ... of a random data set, in the order of the ranks, so that whoever reads all of a step at once has the batch of all
+ * ... of a random data set, in the order of the ranks, so that a reader of all of a step at once has the batch of all
  * ranks. */
 #ifndef TESTS_PARALLEL_SCRIPT_H
 #define TESTS_PARALLEL_SCRIPT_H

@@ -1,5 +1,5 @@
-/* What must hold between the modes and between ranks: the same bits after every step, whichever way the work is shared,
- * and the same bits again when it is done again. */
+/* Invariants between the modes and between ranks: bitwise equal weights after every step, however the work is split,
+ * and in every repetition. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void expect_same_on_all_ranks(const struct plan *plan, const struct outco
     for (int r = 1; r < plan->devices; r++) expect_same_bits(plan, &outcomes[0], &outcomes[r], "rank 0 and another");
 }
 
-/* Training must change the weights at each step, or the comparisons would say nothing. */
+/* Training must change the weights at each step, or the comparisons would prove nothing. */
 static void expect_progress(const struct plan *plan, const struct outcome *o) {
     for (size_t k = 1; k < plan->steps; k++) assert_true(o->weights[k] != o->weights[k - 1]);
 }
@@ -56,17 +56,18 @@ static void expect_progress(const struct plan *plan, const struct outcome *o) {
 /* --- invariants 2 and 3 ------------------------------------------------------------------------------------------ */
 
 /* The algorithms that sum in the order of the ranks, as DataParallel does in the order of its replicas. The sums of the
- * others are as good, but rounded differently. */
+ * other algorithms are as accurate, but rounded differently. */
 static bool sums_in_order(const ls_allreduce_algorithm *a) {
     return strcmp(a->name, "naive") == 0 || strcmp(a->name, "direct") == 0;
 }
 
-/* DDP takes every algorithm; `all`: not only those from which the same bits are due. Shards, lists and stages take one. */
+/* DDP runs with each algorithm that must give the same bits, or with `all` of them; shards, lists and stages with
+ * one. */
 static bool takes(enum mode mode, const ls_allreduce_algorithm *a, bool all) {
     return mode == MODE_DDP ? all || sums_in_order(a) : strcmp(a->name, "direct") == 0;
 }
 
-/* A plan of a mode of processes against the run of the plan that it must equal. */
+/* Compares a plan with several processes with the run whose weights it must have. */
 static void expect_equal(struct plan plan, bool all, const struct plan *other, const struct outcome *wanted) {
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
         if (!takes(plan.mode, a, all)) continue;
@@ -91,7 +92,7 @@ static void expect_equal_modes(struct plan model, int devices, bool all) {
     int compared = 0;
     for (int mode = 0; mode < MODES; mode++) {
         if (!plan_modes[mode].mode->equals || mode == MODE_TENSOR)
-            continue; /* whose sums have terms of other lengths */
+            continue; /* whose sums have other numbers of terms */
         struct plan plan = make(model, (enum mode)mode, devices);
         plan.bucket_cap_mb = 0.005;
         const struct plan other = plan_equal(&plan);
@@ -116,7 +117,7 @@ TEST(modes_equal_what_they_must_on_the_convnet) {
     for (int devices = 2; devices <= 8; devices *= 2) expect_equal_modes(convnet, devices, false);
 }
 
-/* Data shards as PyTorch's sampler gives them, with the other rule of update: the ranks stay together. */
+/* Data sharded as by PyTorch's sampler, with the other optimizer: the ranks stay equal. */
 TEST(ranks_agree_on_strided_shards) {
     for (const ls_allreduce_algorithm *a = ls_allreduce_algorithms; a->name; a++) {
         struct plan plan = make(convnet, MODE_DDP, 5);

@@ -74,7 +74,7 @@ void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]);
 /* Lines in a text. */
 int count_lines(const char *text);
 
-/* A TCP port that nobody uses now, and another one at each call. */
+/* A TCP port that is unused now, and a different one at each call. */
 int free_port(void);
 
 #endif

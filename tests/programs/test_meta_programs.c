@@ -1,4 +1,4 @@
-/* --device-kind meta: what the programs tell of a run in which nothing is computed, and what they refuse to. */
+/* --device-kind meta: what the programs report of a run in which nothing is computed, and which options they refuse. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ TEST_IN(programs, a_model_that_fits_nowhere_here) {
     assert_true(usage.ru_maxrss < 1 << 20); /* KiB; the devices have 60 GiB */
 }
 
-/* What is recorded of a run: of rank 0 for all of its job, without any time of a device. */
+/* The trace of a run: rank 0 stands for all ranks of its job, and no device takes any time. */
 TEST_IN(programs, its_trace_has_no_times) {
     static const char *const runs[] = {"dp_train --devices 8 --model " HUGE_MODEL,
                                        "ddp_train --spawn 8 --model " HUGE_MODEL};

@@ -66,7 +66,7 @@ TEST_IN(programs, a_run_says_what_its_options_come_to) {
           "replicate "
           "814144 (parameters), gather 120 (outputs), reduce 814144 (gradients); device 5 nothing\n"}},
         {"dp_train --single --data stream:data/digits --no-shuffle --steps 2 --no-evaluate",
-         {"\nsamples: a stream, of which nobody knows the length; 2 steps in all\n"}},
+         {"\nsamples: a stream of unknown length; 2 steps in all\n"}},
     };
     for (size_t i = 0; i < COUNT_OF(runs); i++) {
         expect_run(runs[i].line);
@@ -214,7 +214,7 @@ TEST_IN(programs, options_without_effect_are_noted_once) {
     for (size_t i = 0; i < COUNT_OF(notes); i++) expect_said(p.err_text, notes[i]);
     assert_int_equal(count_lines(p.err_text), COUNT_OF(notes));
     expect_run("ddp_train --steps 1 --no-evaluate --compress bf16");
-    expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing travels");
+    expect_said(p.err_text, "--compress bf16 only rounds the gradients: with one rank nothing is sent");
     assert_int_equal(count_lines(p.err_text), 1);
     expect_run("ddp_train --spawn 4 --steps 1 --no-evaluate --compress topk:0.25 --allreduce ring");
     expect_said(p.err_text, "--compress topk:0.25 saves no bytes with 4 ranks: ");

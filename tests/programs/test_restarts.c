@@ -79,7 +79,7 @@ TEST_IN(programs, test_launched_ranks_that_are_killed) {
 /* Without a checkpoint a restart begins anew, and a run that has none to go on with says so beforehand. */
 TEST_IN(programs, test_restarts_without_a_checkpoint) {
     static const char note[] =
-        "ddp_train: --max-restarts begins the training anew each time: --save FILE --save-every N "
+        "ddp_train: --max-restarts begins the training again each time: --save FILE --save-every N "
         "--resume-if-present FILE goes on from the last checkpoint\n";
     assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 1 --steps 2 --no-evaluate"), 0);
     assert_string_equal(p.err_text, note);

@@ -6,7 +6,7 @@
 #include "common/train/loop.h"
 #include "tests/checkpoint/stored.h"
 
-/* A recorded run, or one that nobody has recorded (run ""), and the options that repeat it. */
+/* A recorded run, or one that is not recorded (run ""), and the options that repeat it. */
 struct repetition {
     const char *run, *model;
     int64_t batch, steps;
@@ -27,8 +27,8 @@ struct trainer {
 struct trainer trainer_open(const struct repetition *r, ls_device *device);
 void trainer_close(struct trainer *t);
 
-/* Gives the model the run's first weights, through a file in the scratch folder; of a run that nobody has recorded,
- * seed 0's. */
+/* Gives the model the run's first weights, through a file in the scratch folder; of a run that is not recorded, seed
+ * 0's. */
 void trainer_begin(struct trainer *t, const struct repetition *r);
 
 /* ls_train, whose results are not printed: a test's output is cmocka's. */

@@ -5,13 +5,13 @@
  *           so the second visit finds them in the cache
  *   order : a plane's mean and sum of squared deviations in fp32, in LS_LANES parts, while the plane is in the L1
  *           cache. Planes are merged in batch order, in double (statistics.h)
- *   halves: a plane of up to LS_BLOCK values (half.h) is widened as a whole and has the sums of an fp32 plane of the
- *           same values. A longer plane is cut into blocks, which are merged as planes are
+ *   halves: a plane of up to LS_BLOCK values (half.h) is converted to fp32 as a whole, and has the sums of an fp32
+ *           plane of the same values. A longer plane is cut into blocks, which are merged as planes are
  *   split : for a batch on several devices, a collective must run between the two visits, so each visit is an
  *           operation: statistics, all_gather, merge, normalize; and sums, all_reduce, input_gradient. They use the
  *           functions of the whole passes. The result differs from one device's only by the rounding of doubles
- *           (forward: ranks are merged as planes are) and of the ranks' sums to float (backward). A batch of 0 has no
- *           planes */
+ *           (forward: ranks are merged as planes are) and by the rounding of the ranks' sums to float (backward). An
+ *           empty batch has no planes */
 #include "common/base/log.h"
 #include "kernels/cpu/statistics.h"
 #include "kernels/cpu/variant/half.h"
@@ -133,7 +133,7 @@ ls_status LS_CPU(batchnorm_merge)(const struct ls_batchnorm_merge_arguments *a) 
     size_t stride = ls_batchnorm_statistics_count(s);
     *a->count = 0;
     for (int r = 0; r < a->ranks; r++) *a->count += a->statistics[(size_t)(r + 1) * stride - 1];
-    if (*a->count == 0) return LS_OK; /* nobody has samples: everything stays as it is */
+    if (*a->count == 0) return LS_OK; /* no rank has samples: nothing changes */
     ls_status status = expect_spread(*a->count);
     for (int c = 0; status == LS_OK && c < s->channels; c++) {
         struct ls_statistics total = {0};

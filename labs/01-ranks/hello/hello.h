@@ -17,7 +17,7 @@ enum {
 };
 
 /* Rank 0's letter goes from rank to rank, 0 -> 1 -> ... -> W-1, and back to rank 0. Each rank signs it once before it
- * sends it on: it adds 1 to HELLO_SIGNED, and its own number to HELLO_SUM. So rank 0 ends with everybody's signature,
+ * sends it on: it adds 1 to HELLO_SIGNED, and its own number to HELLO_SUM. So rank 0 ends with every rank's signature,
  * and rank r with those of ranks 0 .. r. A single rank only signs. `letter` is filled at rank 0; when the call returns,
  * no operation uses it any more. Collective; each rank sends one message and receives one (none if it is alone). */
 ls_status hello_pass_letter(ls_comm *comm, ls_stream *stream, int64_t letter[HELLO_LETTER]);

@@ -89,7 +89,7 @@ static ls_status parse(struct settings *s, int argc, char **argv, bool *help) {
     const ls_option options[] = {
         {.kind = LS_OPTION_INT, .name = "samples", .to.number = &s->samples, .argument = "N",
          .limits = LS_BETWEEN(0, MOST_SAMPLES),
-         .help = "samples of the batch that is cut, and of the data set that is shared out"},
+         .help = "samples of the batch that is cut, and of the data set that is sharded"},
         {.kind = LS_OPTION_INT, .name = "ranks", .to.number = &s->ranks, .argument = "N",
          .limits = LS_BETWEEN(1, MOST_RANKS), .help = "devices of DataParallel, and ranks of DDP"},
         {.kind = LS_OPTION_INT, .name = "epochs", .to.number = &s->epochs, .argument = "N",

@@ -16,7 +16,7 @@ struct holds_sizes {
     size_t activations; /* of a sample: what the layers keep from forward to backward, and what backward needs */
     size_t statistics;  /* what layers keep in the same place, however many samples there are */
     size_t scratch;     /* workspace of a model's convolutions */
-    size_t losses;      /* workspace of whoever takes the loss: room for the losses of some steps */
+    size_t losses;      /* workspace of the device that computes the loss: room for the losses of some steps */
 };
 
 struct holds_run {

@@ -8,7 +8,7 @@
 
 enum { BACKENDS_RANKS = 2, BACKENDS_TEXT = 256 };
 
-/* How two ranks live, and how memory travels between them. */
+/* How two ranks run (threads or processes), and how data is transferred between them. */
 typedef struct backends_backend {
     const char *name, *ranks;
     ls_device_kind kind;

@@ -170,7 +170,7 @@ typedef struct comm_row {
     double run_us[COMM_RUNS_MAX];
     bool checked; /* every element of every rank was right */
     /* per operation: what the busiest rank moves, as counted and by formula. If some rank's count is not the formula's,
-     * both are that rank's. Private buffers may travel in several pieces, which the formula does not cover. */
+     * both are that rank's. Private buffers may be sent in several pieces, which the formula does not cover. */
     struct ls_allreduce_cost counted, formula;
     int busiest_rank;
     comm_agreement agreement;

@@ -37,7 +37,7 @@ enum {
     BENCH_ROWS_MAX = 1 + 3 * BENCH_N_MAX,
     BENCH_LOCKED_MAX = 3,
     BENCH_VIRTUAL_MAX = 1 + 2 * (BENCH_N_MAX + 1),
-    BENCH_VIRTUAL_N = 8, /* devices in virtual time, where nobody chose N */
+    BENCH_VIRTUAL_N = 8, /* devices in virtual time, if no N is given */
     BENCH_NAME_CAPACITY = 128,
     BENCH_RECIPE_MAX = 4, /* arguments of a model's recipe, with the NULL at the end */
     BENCH_WEIGHTS_CAPACITY = 20,

@@ -1,7 +1,7 @@
-/* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with the global batch fixed, and what it is made of.
+/* bench_dp_vs_ddp — T_N of DP and DDP on 1, 2, 4, ... devices with a fixed global batch, and the parts of that time.
  *
  * It runs build/dp_train and build/ddp_train, round by round, and prints answers and tables; gnuplot draws from the CSV
- * (plots/dp_vs_ddp.gp). A run that fails takes its row with it, and the bench goes on. Exit status 1 (or that of the
+ * (plots/dp_vs_ddp.gp). If a run fails, its row is left out, and the bench continues. Exit status 1 (or that of the
  * first failure) if a run failed, or if DP and DDP end with different weights where they must agree. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "common/base/results.h"
 #include "labs/bench/dp_vs_ddp/bench.h"
 
-/* A few steps of each model, so that a misspelt name or missing data shows before anything long has begun. */
+/* Runs a few steps of each model, so that a misspelt name or missing data is reported before the long runs begin. */
 static ls_status try_models(const bench_settings *settings, char device_name[BENCH_NAME_CAPACITY]) {
     ls_status status = LS_OK;
     for (int p = 0; status == LS_OK && p < settings->plan_count; p++) {

@@ -97,7 +97,7 @@ void bench_print_legend(FILE *file, const bench_settings *settings, bool has_vir
         "%s"
         "exposed comm.    communication that a step waits for. DP: copies of the busiest other device, and\n"
         "                 the gradients' sum on device 0. DDP: what backward did not hide of the all-reduce\n"
-        "fixed work       the rest: hand-overs between threads, loss on one device, shared cores; noise may\n"
+        "fixed work       the rest: hand-offs between threads, loss on one device, shared cores; noise may\n"
         "                 make it negative\n"
         "%s"
         "weights          hash of the trained weights. Same: DP's and DDP's are equal bit for bit. That holds\n"

@@ -27,7 +27,7 @@
     X(look, 50, "GPU, libraries, page-locking, start of a process, five steps")                                        \
     X(kernels, 80, "a process for each test program of kernels")                                                       \
     X(training, 50, "test programs that train")                                                                        \
-    X(peaks, 20, "matrix products, copies and launches: what this GPU reaches at best")                                \
+    X(peaks, 20, "matrix multiplies, copies and launches: what this GPU reaches at best")                              \
     X(rates, 40, "each operation beside those peaks")                                                                  \
     X(steps, 130, "training steps that README and docs/gpus.md name, beside PyTorch's")                                \
     X(agree, 60, "the same weights whatever the mode, the graph, the back-end")                                        \

@@ -142,7 +142,7 @@ static ls_status open_log(gpu_check *check, const char *commit) {
     const char *older = gpu_check_text(cJSON_GetObjectItemCaseSensitive(machine, "figures"), "commit");
     if (status == LS_OK && machine && strcmp(older, commit) != 0) {
         return ls_fail(LS_ERR_INVALID,
-                       "--continue: %s is of commit %s, but this program is of %s; leave --continue out to begin anew",
+                       "--continue: %s is of commit %s, but this program is of %s; leave --continue out to begin again",
                        check->path, older, commit);
     }
     return status;

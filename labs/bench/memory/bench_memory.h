@@ -108,8 +108,8 @@ const memory_row *memory_find(const memory_results *results, const memory_model 
 /* Fills in what is derived; each row has at least one run, or has failed. */
 void memory_assemble(memory_results *results);
 
-/* Whether all measured rows of the model on n devices, but for those of other bits, ended with plain DDP's weights, in every
- * run. */
+/* Whether all measured rows of the model on n devices, except for those marked as different, ended with plain DDP's
+ * weights, in every run. */
 bool memory_same_weights(const memory_results *results, const memory_model *model, int n);
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -126,7 +126,7 @@ bool memory_read_ranks(memory_row *row, const cJSON *ranks);
 
 /* What the ranks' phases of communication say that a rank sends in a step, in rings: 2 (N - 1) / N of what is
  * all-reduced, also by parts of layers, (N - 1) / N of what is gathered or scattered. A broadcast counts once, and so does
- * what goes from stage to stage. Where the network is split among all ranks, gradients have nobody to go to. */
+ * what goes from stage to stage. If the network is split over all ranks, gradients are not communicated. */
 double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split);
 
 ls_status memory_replay(memory_row *row, const memory_settings *settings);

@@ -1,6 +1,6 @@
 /* measured: one run of ddp_train as a child process.
- *   idea  : the program that users run is what is measured, with its own clock and its own account of memory: the summary
- *           has the median of the steps behind the warm-up, and of each rank the peaks of each category of memory
+ *   idea  : measures the program that users run, with its own clock and its own memory counters: the summary has the
+ *           median of the steps after the warm-up, and each rank's peak of each category of memory
  *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ double memory_sent_bytes(const cJSON *bytes_by_phase, int n, bool is_split) {
     static const struct {
         const char *phase;
         bool within_a_split;
-        double parts, whole; /* times (N - 1) / N of the bytes, and times the bytes */
+        double parts, whole; /* the bytes sent, as a multiple of (N - 1) / N of the bytes, and of the bytes */
     } rules[] = {{"all-reduce", false, 2, 0}, {"reduce", false, 1, 0}, {"gather", false, 1, 0},
                  {"broadcast", false, 0, 1},  {"tensor", true, 2, 0},  {"stages", true, 0, 1}};
     double sent = 0;
@@ -33,7 +33,7 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* Of the rank that holds most, and of the one that sends most. False: a figure is missing. */
+/* Reads the figures of the rank that holds most, and of the one that sends most. False if a figure is missing. */
 static bool read_rank(memory_row *row, const cJSON *rank) {
     const cJSON *peaks = cJSON_GetObjectItemCaseSensitive(rank, "peak_bytes");
     double total = bench_number_of(peaks, "total");

@@ -56,7 +56,7 @@ ls_status digits_folder_put(digits_folder *folder, ls_split split, int64_t index
                             int64_t source);
 
 /* Puts all files in place, the note first. Frees the folder, whatever the outcome. A set that is to be replaced is
- * removed first, so that nobody sees a mix of two sets; after an interruption here, files are missing. */
+ * removed first, so that no reader sees a mix of two sets; after an interruption here, files are missing. */
 ls_status digits_folder_commit(digits_folder *folder);
 
 /* Drops what was written and frees the folder. NULL is a no-op. */

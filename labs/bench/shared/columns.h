@@ -112,7 +112,7 @@ typedef struct bench_table {
 void bench_table_line(bench_table *table, const void *row);
 ls_status bench_table_finish(bench_table *table, FILE *file);
 
-/* All of it, where all rows, one behind the other, are in the table. */
+/* All of it, if all rows, concatenated, are in the table. */
 ls_status bench_print_rows(FILE *file, const bench_column *columns, const void *rows, size_t count, size_t row_nbytes);
 
 #endif

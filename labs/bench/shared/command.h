@@ -1,4 +1,4 @@
-/* A command of a bench, put together word by word, and run as a child process. */
+/* A command of a bench, built word by word, and run as a child process. */
 #ifndef LABS_BENCH_SHARED_COMMAND_H
 #define LABS_BENCH_SHARED_COMMAND_H
 

@@ -15,7 +15,7 @@ typedef struct crew_rank {
 } crew_rank;
 
 /* How long ranks wait for each other: a deadlock is over after that. Long beside what a check takes, so that a busy machine
- * costs nobody points. */
+ * costs no student points. */
 #define CREW_TIMEOUT_S 4.0
 
 /* Runs `body` on each rank, in threads; `allreduce` as in ls_comm_options, `streams` as in LS_CPU_STREAMS. The first

@@ -16,9 +16,9 @@
  *         return probe_main(argc, argv, checks);
  *     }
  *
- * Bits, counts and order are observed, never times. Inputs are drawn from the seed, which the grader draws anew for each
- * run. Where only orders and counts are seen they may be the same for every seed, so student code must not be able to
- * write down anything itself.
+ * Bits, counts and order are observed, never times. Inputs are drawn from the seed, which the grader draws again for
+ * each run. Where only orders and counts are seen they may be the same for every seed, so student code must not be able
+ * to write down anything itself.
  *
  * The student's code runs confined: no new processes, no writing but to stdout and stderr, no signals to
  * others (confine.h). One thread at a time calls these functions. */

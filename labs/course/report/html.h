@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* Writes `nbytes` of text so that nothing in it is markup, within an element or within an attribute's double quotes.
- * What is no UTF-8, a control character (but for line feeds and tabs) or one that turns the direction of writing is
+ * What is no UTF-8, a control character (except for line feeds and tabs) or one that turns the direction of writing is
  * shown as U+FFFD, the sign for "not a character". */
 void html_put(FILE *page, const char *text, size_t nbytes);
 

@@ -96,7 +96,7 @@ double calibrate_factor(const double *beside_us, const double *alone_us, int rou
 int calibrate_straighten(calibrate_row *rows, int count);
 
 /* Whether the machine was busy, so that the figures are rough: a quarter of the runs took more than 1.5 times as long
- * as the fastest tenth (products of 256 samples, copies), or more than 3 times (hand-overs). */
+ * as the fastest tenth (products of 256 samples, copies), or more than 3 times (hand-offs). */
 bool calibrate_is_rough(const calibrate_figures *figures);
 
 /* --- measurements --- */

@@ -68,7 +68,7 @@ static void put_all(ls_table *table, const calibrate_figures *f) {
     put_row(table, "the smallest operation, launch included", &f->smallest_us, 0, "");
     put_row(table, "event: a record, or a stream's wait", &f->event_us, 0, "");
     put_row(table, "synchronize with a stream that is done", &f->sync_us, 0, "");
-    put_row(table, "hand-over between two threads, one way", &f->hand_over_us, 0, "");
+    put_row(table, "hand-off between two threads, one way", &f->hand_over_us, 0, "");
     put_row(table, "the same to one that has not gone to sleep", &f->awake_us, 0, "");
     put_row(table, "collective operation of one rank", &f->collective_us, 0, "");
     put_row(table, "smallest copy between devices", &f->copy_smallest_us, 0, "");
@@ -92,9 +92,8 @@ static void print_factor(const char *what, double measured, double written) {
 
 static void print_sharing(const calibrate_figures *f) {
     if (f->cores == 1) {
-        puts(
-            "\none core: the ranks of an all-reduce and both threads of a hand-over share it; what devices do to each\n"
-            "other was not measured");
+        puts("\none core: the ranks of an all-reduce and both threads of a hand-off share it; what devices do to each\n"
+             "other was not measured");
         return;
     }
     struct calibrate_node node = calibrate_conclude(f);
@@ -124,7 +123,7 @@ static void print_rates(const calibrate_figures *f) {
     if (calibrate_is_rough(f))
         puts("\nrough: the machine was busy. A quarter of the products of 256 samples, or of the copies, took more "
              "than\n"
-             "1.5 times as long as the fastest tenth, or of the hand-overs more than 3 times. The file says so, too;\n"
+             "1.5 times as long as the fastest tenth, or of the hand-offs more than 3 times. The file says so, too;\n"
              "measure again when nothing else runs");
 }
 

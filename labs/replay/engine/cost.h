@@ -59,8 +59,9 @@ typedef enum ls_collective {
  *
  * All-gather and reduce-scatter of n bytes, all ranks' parts together: by the node's table of the operation where it has
  * W. Otherwise half an all-reduce of n bytes, which is a ring's reduce-scatter and then its all-gather; within a
- * node that has the operation's own bus bandwidth, the bytes travel at that one. Where the all-reduce is by table, which
- * does not separate latency from bytes, half of its whole time is scaled by the bandwidth of its last row over the operation's. */
+ * node that has the operation's own bus bandwidth, that bandwidth is used. Where the all-reduce is by table, which does
+ * not separate latency from bytes, half of its whole time is scaled by the bandwidth of its last row over the
+ * operation's. */
 double ls_cost_collective_us(const ls_node *node, ls_collective what, int ranks, double bytes);
 
 /* An all-reduce on two levels, of `ranks` on nodes of L devices each, M = ranks / L nodes: a reduce-scatter of n bytes

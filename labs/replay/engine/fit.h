@@ -1,7 +1,7 @@
 /* fit — the law T_N = T1 / N + Tcomm(N), by least squares, and how well it holds.
  *
  * T_N is the time of a step on N devices that share one batch (strong scaling). Where every device has a batch of its
- * own, so that N devices do N times the work (weak scaling), the law is T_N = T1 + Tcomm(N). One device has nobody to
+ * own, so that N devices do N times the work (weak scaling), the law is T_N = T1 + Tcomm(N). One device has no peer to
  * talk to: Tcomm(1) = 0 in every law. All points weigh the same, in milliseconds: an error of 1 ms of 100 is as bad as
  * one of 1 ms of 10. Everything here is arithmetic on what it is given; any thread. */
 #ifndef LABS_REPLAY_ENGINE_FIT_H

@@ -21,12 +21,11 @@ void ls_links_destroy(ls_links *links); /* NULL is a no-op */
 void ls_links_begin(ls_links *links, int flow, const struct ls_route *route, uint64_t bytes, double now_us);
 void ls_links_end(ls_links *links, int flow, double now_us);
 
-/* Whether a flow has begun or ended since rates were shared out. */
+/* Whether a flow has begun or ended since rates were computed. */
 bool ls_links_changed(const ls_links *links);
 
-/* Computes the rates anew of all flows that are connected, by links they share, to one that began or ended. Returns the
- * flows whose end moves, valid until the next call, and their number. Several changes of the same moment need one
- * call. */
+/* Recomputes the rates of all flows that are connected, by shared links, to one that began or ended. Returns the flows
+ * whose end moves, valid until the next call, and their number. Several changes of the same moment need one call. */
 const int *ls_links_share(ls_links *links, double now_us, int *count);
 
 /* When a flow in flight has carried all of its bytes, if nothing changes. */

@@ -63,8 +63,8 @@ struct ls_plan {
     uint64_t first_bucket_bytes, bucket_bytes; /* the first bucket's limit is the smaller of the two */
     double gradient_element_bytes;             /* in buckets: 4, or 2 with compression */
     double
-        top_k; /* DDP: the part of each gradient's elements that travels, as lists (ddp_procs/topk.h); 0: all, as they are */
-    bool feedback; /* with top_k: what has not travelled is kept, and added to the next gradient */
+        top_k; /* DDP: the share of each gradient's elements that is sent, as lists (ddp_procs/topk.h); 0: all, uncompressed */
+    bool feedback; /* with top_k: elements not sent are kept, and added to the next gradient */
     /* DDP: what each gradient costs the device when it becomes ready, also on one device: PyTorch's hook, and its copy
      * to the bucket and back. 0: ours, whose gradients lie in the buckets */
     double tensor_us;
@@ -78,7 +78,7 @@ struct ls_plan {
 struct ls_plan ls_plan_defaults(ls_plan_mode mode, int devices, double batch);
 
 /* `count` floats rounded up to whole 64-byte lines: in the programs' memory each tensor begins at a line, and what
- * travels in one piece travels with the gaps. */
+ * sent in one piece is sent with the gaps. */
 double ls_plan_aligned(double count);
 
 /* Whether a batch is a whole number of samples, which can be cut. */

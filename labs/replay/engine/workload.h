@@ -28,7 +28,7 @@ struct ls_work {
     const char *name;  /* "gemm", "conv2d_forward", or the layer's name */
     const char *phase; /* "forward", "loss", "backward" or "optimizer" */
     double flops, bytes, fixed_bytes;
-    bool is_product; /* a matrix product or convolution: runs at the device's rate for the run's precision */
+    bool is_product; /* a matrix multiply or convolution: runs at the device's rate for the run's precision */
     double us;       /* measured with `samples` samples; < 0: not measured */
     double host_us;  /* host time before it, launch included, measured; < 0: not measured */
     int first_ready,
@@ -86,8 +86,8 @@ typedef struct ls_workload {
     int optimizer_states;  /* floats per parameter: SGD 0, with momentum 1, Adam 2 */
     int ranks;             /* of one rank's part: how many share the network; 0: it is whole */
     bool sequence;         /* of a part: ranks have rows of their own where others would have all alike */
-    double loss_rows; /* of a sample of a part: rows of logits whose classes ranks share out; 0: logits are whole */
-    double loader_us; /* the host's share of a step outside of the phases above, measured; 0 if not */
+    double loss_rows;      /* of a sample of a part: rows of logits whose classes are split over ranks; 0: not split */
+    double loader_us;      /* the host's share of a step outside of the phases above, measured; 0 if not */
     /* what each operation took in each of the trace's whole steps, [step * work_count + operation]; NULL: not known */
     double *step_us;
     int step_count;

@@ -45,9 +45,9 @@ struct record_memory {
     uint64_t sent_bytes; /* DDP: what rank 0 sends to others in a step, as its groups count it */
 };
 
-/* Takes the same steps with room for whole batches, and no probes: what the programs allocate, but for what kernels need
- * as scratch, which is their library's affair. Activations are as exact as the workload's activation_bytes. A batch
- * that is not whole is rounded up. As record_steps fails. */
+/* Takes the same steps with room for whole batches, and no probes: what the programs allocate, except for what kernels
+ * need as scratch, which is their library's affair. Activations are as exact as the workload's activation_bytes. A
+ * batch that is not whole is rounded up. As record_steps fails. */
 ls_status record_memory(struct record_memory *memory, const ls_workload *workload, const ls_node *node,
                         const struct ls_plan *options);
 

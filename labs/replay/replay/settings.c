@@ -49,7 +49,7 @@ static size_t add_what(ls_option *rows, replay_settings *s, struct choices *choi
          .help = "of products and activations", .empty = "the workload's, or fp32"},
         {.kind = LS_OPTION_INT, .name = "accumulate", .to.number = &s->accumulate, .argument = "K",
          .limits = LS_BETWEEN(0, 1000),
-         .help = "micro-batches per step, of equal size: gradients accumulate, and travel with the last",
+         .help = "micro-batches per step, of equal size: gradients accumulate, and are reduced with the last",
          .empty = "the trace's, or 1"},
         {.kind = LS_OPTION_STRING, .name = "checkpoint-activations", .to.text = &s->checkpoint_activations,
          .argument = "EVERY|sqrt", .empty = "activations stay",
@@ -186,8 +186,7 @@ static ls_status check(const replay_settings *s) {
     if (s->shard_state > 0 && s->compression.fraction > 0)
         return ls_fail(LS_ERR_USAGE, "--compress topk cannot be combined with --shard-state");
     if (s->sequence_parallel && s->tensor == 1)
-        return ls_fail(LS_ERR_USAGE,
-                       "--sequence-parallel shares out what --tensor leaves replicated; give --tensor, too");
+        return ls_fail(LS_ERR_USAGE, "--sequence-parallel shards what --tensor leaves replicated; give --tensor, too");
     if (s->tensor > 1 && (s->modes[LS_PLAN_SINGLE] || s->modes[LS_PLAN_DP]))
         return ls_fail(LS_ERR_USAGE, "--tensor needs ranks that share layers: give --mode ddp");
     if (s->tensor > 1 && s->trace)

@@ -205,7 +205,7 @@ static void print_title(const replay_rows *rows, struct part part, const char *n
         printf("%s%s", settings->overlap ? ", reduced during backward" : ", reduced after backward",
                settings->compression.half != LS_FP32 ? ", as halves" : "");
         if (settings->compression.fraction > 0)
-            printf(", of which the largest %g %% travel%s", 100 * settings->compression.fraction,
+            printf(", of which the largest %g %% are sent%s", 100 * settings->compression.fraction,
                    settings->compression.feedback ? "" : " without feedback");
         if (settings->collectives == LS_PLAN_BY_MESSAGES)
             printf("; all-reduce message by message (%s)", ls_pattern_name(settings->pattern));

@@ -19,7 +19,7 @@ struct rank {
     ls_status status;
 };
 
-/* Small whole numbers, whose sums are exact in any order. */
+/* Small integers, whose sums are exact in any order. */
 static float value_of(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 3) % 61); }
 
 static ls_status check(const struct rank *self, const float *values) {

@@ -55,7 +55,7 @@ enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_
     X(MUST, must, "be shown, be within, be below, be above, or count in the sums")                                     \
     X(COLUMN, reference, "a column, rather than published")                                                            \
     X(FREE, free, "what ours were if communication were free")                                                         \
-    X(FLAG, claim, "the bound is somebody else's claim")                                                               \
+    X(FLAG, claim, "the bound is another author's claim")                                                              \
     X(TEXT, unit, "of sums, as all below: the rows'")                                                                  \
     X(NUMBER, mean_error, "a bound")                                                                                   \
     X(NUMBER, of_free, "a bound: of the error of free communication; left out: none")

@@ -11,7 +11,7 @@
  * computed by a formula (`reference`) with ours, and says how we obtained ours: measured, virtual or replayed, and on
  * what. It may have a bound. A bound that is missed is printed as missed, here and in both files, and with --strict the
  * program ends with status 1. Some are known to be out of reach: the table's text names the mechanism that is missing.
- * A claim of somebody else is checked like a bound; if it does not hold, that is a result like others. */
+ * A published claim is checked like a bound; if it does not hold, that is a result like any other. */
 #ifndef LABS_REPLAY_TABLES_TABLES_H
 #define LABS_REPLAY_TABLES_TABLES_H
 
@@ -34,7 +34,7 @@ struct tables_row {
     double reference, ours; /* NAN: there is none, and it stays empty */
     enum tables_bound bound;
     double tolerance;
-    bool claim;      /* the bound is somebody else's claim, which need not hold */
+    bool claim;      /* the bound is a published claim, which need not hold */
     const char *how; /* "replayed: workload course on node course" */
     bool aside;      /* in the CSV only: details, for pictures */
 };

@@ -33,7 +33,7 @@ FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so $(MPI_PL
 FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
-FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
+FAKE_FMA   := $(if $(filter x86_64,$(TARGET)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
 
 $(BUILD)/obj/fake/%.o: %.c
 	@mkdir -p $(@D)

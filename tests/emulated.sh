@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs a command where the kernel hands programs for another machine to qemu: the command itself, and whatever it starts, may be one. Where
+# nothing on this machine does that (package binfmt-support), qemu is registered in a user namespace of the command's own, which Linux takes
+# from 6.7 on, so that the machine stays as it is.
+# usage: tests/emulated.sh MACHINE SYSROOT COMMAND...     (MACHINE: aarch64; SYSROOT: the folder with its libraries, or empty)
+set -eu
+machine=$1
+[ -z "$2" ] || export QEMU_LD_PREFIX="$2"
+shift 2
+fail() { echo "emulated.sh: $*" >&2; exit 1; }
+
+formats=/proc/sys/fs/binfmt_misc
+grep -qs enabled "$formats/qemu-$machine" && exec "$@"
+case $machine in
+aarch64) number='\xb7\x00' ;; # the ELF header's e_machine
+*) fail "programs for $machine do not run here, and only aarch64 is known: package qemu-user-static and binfmt-support" ;;
+esac
+qemu=$(command -v "qemu-$machine-static" "qemu-$machine" | head -n 1)
+[ -n "$qemu" ] || fail "programs for $machine need qemu: package qemu-user-static"
+# F: the interpreter is opened now, and so found from any root; P: argv[0] stays.
+rule=":qemu-$machine:M::\\x7fELF\\x02\\x01\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x02\\x00$number:\
+\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x00\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xfe\\xff\\xff\\xff:$qemu:FP"
+unshare -Urm true 2>/dev/null || fail "programs for $machine do not run here, and user namespaces are not allowed: package binfmt-support"
+exec unshare -Urm sh -c 'set -eu; formats=$1 rule=$2; shift 2
+    mount -t binfmt_misc none "$formats" && printf "%s" "$rule" >"$formats/register" || {
+        echo "emulated.sh: this kernel takes no programs of other machines in a user namespace (before Linux 6.7): package binfmt-support" >&2; exit 1; }
+    exec "$@"' sh "$formats" "$rule" "$@"

@@ -3,12 +3,12 @@
 include arguments.mk
 # The machine that is built for: CC says which. Where it is another than this one (CC=aarch64-linux-gnu-gcc) its programs have a folder of their
 # own, its tests run by qemu, and its libraries are this system's for that machine (Debian's multiarch) or those below SYSROOT=FOLDER.
-ifeq ($(if $(SYSROOT),$(origin SYSROOT)),command line)
-override CC := $(CC) --sysroot=$(call quoted,$(SYSROOT))
-endif
 MACHINE := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(patsubst %-gcc,%,$(filter %-gcc,$(notdir $(firstword $(CC))))))
 TARGET  := $(firstword $(subst -, ,$(MACHINE)))
 CROSS   := $(filter-out $(shell uname -m),$(TARGET))
+ifeq ($(and $(CROSS),$(SYSROOT),$(origin SYSROOT)),command line)
+override CC := $(CC) --sysroot=$(call quoted,$(SYSROOT))
+endif
 BUILD   ?= build$(addprefix /,$(CROSS))
 ifeq ($(if $(CROSS),$(origin AR)),default)
 AR      := $(shell $(CC) -print-prog-name=ar)
@@ -195,7 +195,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
+.PHONY: cross-check hostile test-hosts every-float fuzz fuzz-programs all help setup test linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plots accuracy recipes pytorch-check check-layers format format-check tidy asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test cross-check test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
@@ -247,8 +247,8 @@ test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each pro
 	+@{ { $(MAKE) linked-tests COUNT_TO=9 9>&1 >&8 || echo build-failed; } | \
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) $(EMULATED) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1
 
-# Programs for another machine run by qemu, ten times slower or more.
-EMULATED   := $(if $(CROSS),LS_TEST_DEADLINE_S=$(or $(LS_TEST_DEADLINE_S),2400) tests/emulated.sh $(CROSS) $(call quoted,$(SYSROOT)))
+# Programs for another machine run by qemu.
+EMULATED   := $(if $(CROSS),$(if $(SYSROOT),QEMU_LD_PREFIX=$(call quoted,$(SYSROOT))) tests/emulated.sh $(CROSS))
 
 # What opens no plug-in does not wait for them.
 PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TEST_SRC))
@@ -266,6 +266,12 @@ $(TESTS): | $(PROGRAMS)
 $(call programs_of,$(OTHER_SRC)): | $(FAKES)
 $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
 endif
+
+CROSS_CC   ?= aarch64-linux-gnu-gcc
+CROSS_BUILD := $(BUILD)/$(firstword $(subst -, ,$(notdir $(CROSS_CC))))
+cross-check: $(BUILD)/hello $(BUILD)/dp_train ## build everything for aarch64, and train there by qemu: DP = DDP, and this machine's bits but for oneDNN's products [SYSROOT=]
+	+@$(MAKE) CC=$(call quoted,$(CROSS_CC)) BUILD=$(CROSS_BUILD) all
+	@tests/cross.sh $(BUILD) $(CROSS_BUILD) $(call quoted,$(CC)) $(call quoted,$(CROSS_CC)) $(call quoted,$(SYSROOT))
 
 soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
 	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(TESTS)

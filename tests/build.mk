@@ -90,7 +90,7 @@ $(BUILD)/obj/tests/cuda/%.o $(BUILD)/obj/tests/kernels/%.o: CPPFLAGS += -Itests/
 # left to the test's own file, unless a sanitizer shows lines or TEST_STRIP is empty.
 TEST_STRIP ?= $(if $(SAN),,-Wl,-S)
 # gold, where it is there, links a test in a third of the time. Found out when the first test is linked.
-TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
+TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -lz -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $(@D)
 	$(say)

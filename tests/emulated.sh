@@ -2,11 +2,11 @@
 # Runs a command where the kernel hands programs for another machine to qemu: the command itself, and whatever it starts, may be one. Where
 # nothing on this machine does that (package binfmt-support), qemu is registered in a user namespace of the command's own, which Linux takes
 # from 6.7 on, so that the machine stays as it is.
-# usage: tests/emulated.sh MACHINE SYSROOT COMMAND...     (MACHINE: aarch64; SYSROOT: the folder with its libraries, or empty)
+# usage: [QEMU_LD_PREFIX=FOLDER] tests/emulated.sh aarch64 COMMAND...     (FOLDER: with that machine's libraries, if the system has none)
 set -eu
 machine=$1
-[ -z "$2" ] || export QEMU_LD_PREFIX="$2"
-shift 2
+shift
+export LS_TEST_DEADLINE_S="${LS_TEST_DEADLINE_S:-2400}" # for tests/run.sh: qemu is ten times slower or more
 fail() { echo "emulated.sh: $*" >&2; exit 1; }
 
 formats=/proc/sys/fs/binfmt_misc

@@ -21,7 +21,17 @@ qemu=$(command -v "qemu-$machine-static" "qemu-$machine" | head -n 1)
 rule=":qemu-$machine:M::\\x7fELF\\x02\\x01\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x02\\x00$number:\
 \\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x00\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xfe\\xff\\xff\\xff:$qemu:FP"
 unshare -Urm true 2>/dev/null || fail "programs for $machine do not run here, and user namespaces are not allowed: package binfmt-support"
-exec unshare -Urm sh -c 'set -eu; formats=$1 rule=$2; shift 2
+# In the namespace: enter.sh FORMATS RULE FOLDER HOLDER COMMAND...
+enter='set -eu; formats=$1 rule=$2; cd "$3"; [ -z "$4" ] || kill "$4"; shift 4
     mount -t binfmt_misc none "$formats" && printf "%s" "$rule" >"$formats/register" || {
         echo "emulated.sh: this kernel takes no programs of other machines in a user namespace (before Linux 6.7): package binfmt-support" >&2; exit 1; }
-    exec "$@"' sh "$formats" "$rule" "$@"
+    exec "$@"'
+if [ "$(id -u)" -eq 0 ]; then # with all users, whom some tests become
+    unshare -Um --propagation private sleep 60 &
+    holder=$!
+    until [ "$(readlink "/proc/$holder/ns/mnt")" != "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.01; done
+    { echo '0 0 4294967294' >"/proc/$holder/uid_map" && echo '0 0 4294967294' >"/proc/$holder/gid_map"; } 2>/dev/null &&
+        exec nsenter -t "$holder" -U -m sh -c "$enter" sh "$formats" "$rule" "$PWD" "$holder" "$@"
+    kill "$holder" 2>/dev/null || : # already gone
+fi
+exec unshare -Urm sh -c "$enter" sh "$formats" "$rule" "$PWD" '' "$@"

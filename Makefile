@@ -1,8 +1,8 @@
 # lockstep: one network trained by one thread per device and by one process per device. `make help` lists the targets.
 
 include arguments.mk
-# The machine that is built for: CC says which. Where it is another than this one (CC=aarch64-linux-gnu-gcc) its programs have a folder of their
-# own, its tests run by qemu, and its libraries are this system's for that machine (Debian's multiarch) or those below SYSROOT=FOLDER.
+# CC determines the target machine. For another machine than this one (CC=aarch64-linux-gnu-gcc) BUILD is a folder of its own, tests run under
+# qemu, and libraries are those that this system has for it (Debian's multiarch) or those below SYSROOT=FOLDER.
 MACHINE := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(patsubst %-gcc,%,$(filter %-gcc,$(notdir $(firstword $(CC))))))
 TARGET  := $(firstword $(subst -, ,$(MACHINE)))
 CROSS   := $(filter-out $(shell uname -m),$(TARGET))
@@ -33,10 +33,10 @@ endif
 # The compiler is asked for headers, once for all of them, so a ✓ means that it finds them, not that a file of that name lies somewhere.
 HEADERS    := stddef.h oneapi/dnnl/dnnl.h hwloc.h cjson/cJSON.h zlib.h cmocka.h md4c.h expat.h
 FOUND      := $(subst ",,$(shell printf '\043if __has_include(<%s>)\n"%s"\n\043endif\n' $(foreach header,$(HEADERS),$(header) $(header)) | $(CC) -E -P -x c - 2>/dev/null))
-# For another machine a header may be this machine's, so the library is asked for, too.
+# A header that a cross compiler finds may be this machine's, so it must also link the library.
 LIBRARIES  := $(if $(CROSS),$(shell for name in c dnnl hwloc cjson z cmocka md4c expat; do $(CC) -shared -nostdlib -l$$name -o /dev/null 2>/dev/null && echo $$name; done))
 has_header  = $(if $(filter $(1),$(FOUND)),$(if $(CROSS),$(if $(filter $(2),$(LIBRARIES)),yes),yes))
-# nvcc and mpicc are this machine's, and build for it only. nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
+# nvcc and mpicc build for this machine only. nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
 NVCC      := $(if $(CROSS),,$(firstword $(shell command -v nvcc 2>/dev/null; ls $(call quoted,$(CUDA_HOME)/bin/nvcc) /usr/local/cuda/bin/nvcc 2>/dev/null)))
 CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $(NVCC)))),/usr/local/cuda)
 
@@ -247,7 +247,7 @@ test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run every test, each pro
 	+@{ { $(MAKE) linked-tests COUNT_TO=9 9>&1 >&8 || echo build-failed; } | \
 	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) $(EMULATED) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1
 
-# Programs for another machine run by qemu.
+# Runs a command that starts programs for another machine.
 EMULATED   := $(if $(CROSS),$(if $(SYSROOT),QEMU_LD_PREFIX=$(call quoted,$(SYSROOT))) tests/emulated.sh $(CROSS))
 
 # What opens no plug-in does not wait for them.
@@ -269,7 +269,7 @@ endif
 
 CROSS_CC   ?= aarch64-linux-gnu-gcc
 CROSS_BUILD := $(BUILD)/$(firstword $(subst -, ,$(notdir $(CROSS_CC))))
-cross-check: $(BUILD)/hello $(BUILD)/dp_train ## build everything for aarch64, and train there by qemu: DP = DDP, and this machine's bits but for oneDNN's products [SYSROOT=]
+cross-check: $(BUILD)/hello $(BUILD)/dp_train ## build everything for aarch64 and train there by qemu: DP = DDP, and with the same matrix multiply the same bits as here [CROSS_CC= SYSROOT=]
 	+@$(MAKE) CC=$(call quoted,$(CROSS_CC)) BUILD=$(CROSS_BUILD) all
 	@tests/cross.sh $(BUILD) $(CROSS_BUILD) $(call quoted,$(CC)) $(call quoted,$(CROSS_CC)) $(call quoted,$(SYSROOT))
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# `make cross-check`: runs the programs that were built for another machine, by qemu, beside this machine's. There DP and DDP must have the
-# same bits, and both machines the same once they compute products alike: oneDNN chooses its instructions by the processor, so a product that
-# does not (tests/programs/preload/plain_product.c) takes its place.
+# `make cross-check`: runs programs for another machine under qemu, and compares them with this machine's. DP and DDP must have the same bits
+# there. Both machines must have the same bits with the same matrix multiply: oneDNN's selects its instructions by the processor, so
+# tests/programs/preload/plain_product.c replaces it.
 # usage: tests/cross.sh HERE THERE CC CROSS_CC SYSROOT    (folders with the programs; the compilers; the other machine's libraries, or empty)
 set -u
 export LC_ALL=C
@@ -19,7 +19,7 @@ weights() {
     timeout 600 "$@" >"$work/said" 2>&1 || { tail -n 5 "$work/said" >&2; return; }
     sed -n 's/.*weights \([0-9a-f]*\).*/\1/p' "$work/said"
 }
-# QEMU_SET_ENV: for programs in qemu alone, since this machine's cannot load it.
+# QEMU_SET_ENV sets a variable for programs under qemu only: this machine's programs cannot load that library.
 here_plainly() { LD_PRELOAD=$work/here.so weights "$@"; }
 there_plainly() { QEMU_SET_ENV=LD_PRELOAD=$work/there.so weights "$@"; }
 
@@ -31,7 +31,7 @@ done
     fail "$here and $there are for the same machine"
 
 "$here/hello" >"$work/hello" 2>&1
-$emulated "$there/hello" 2>&1 | cmp -s - "$work/hello" || fail "hello prints something else for $machine"
+$emulated "$there/hello" 2>&1 | cmp -s - "$work/hello" || fail "the output of hello differs on $machine"
 
 for model in mlp convnet gpt:2,2,32,16; do
     what="--model $model --steps 3 --batch-size 16 --no-evaluate"
@@ -40,9 +40,9 @@ for model in mlp convnet gpt:2,2,32,16; do
     plain=$(there_plainly $emulated "$there/dp_train" --devices 2 $what)
     plain_here=$(here_plainly "$here/dp_train" --devices 2 $what)
     own=$(weights "$here/dp_train" --devices 2 $what)
-    echo "$model: $machine DP $dp, DDP $ddp; here $own; with the same products: $machine $plain, here $plain_here"
+    echo "$model: $machine DP $dp, DDP $ddp; here $own; with the same matrix multiply: $machine $plain, here $plain_here"
     [ -n "$dp" ] && [ "$dp" = "$ddp" ] || fail "$model: DP and DDP differ on $machine"
-    [ -n "$plain" ] && [ "$plain" = "$plain_here" ] || fail "$model: $machine has other bits than this machine with the same products"
+    [ -n "$plain" ] && [ "$plain" = "$plain_here" ] || fail "$model: the bits on $machine and on this machine differ, with the same matrix multiply"
 done
-[ $failed = 0 ] && echo "cross-check: $machine: DP = DDP, and this machine's bits but for oneDNN's products"
+[ $failed = 0 ] && echo "cross-check: $machine: DP = DDP; with the same matrix multiply, the same bits as this machine"
 exit $failed

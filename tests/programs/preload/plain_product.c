@@ -1,4 +1,4 @@
-/* Loaded before oneDNN (LD_PRELOAD): a matrix multiply whose bits are the same on every machine, since it adds in the order of k, by fmaf. */
+/* Loaded before oneDNN (LD_PRELOAD): a matrix multiply with the same bits on every machine. It adds in the order of k, with fmaf. */
 #include <math.h>
 #include <stdint.h>
 

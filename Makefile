@@ -1,7 +1,18 @@
 # lockstep: one network trained by one thread per device and by one process per device. `make help` lists the targets.
 
-BUILD   ?= build
 include arguments.mk
+# CC determines the target machine. For another machine than this one (CC=aarch64-linux-gnu-gcc) BUILD is a folder of its own, tests run under
+# qemu, and libraries are those that this system has for it (Debian's multiarch) or those below SYSROOT=FOLDER.
+MACHINE := $(or $(shell $(CC) -dumpmachine 2>/dev/null),$(patsubst %-gcc,%,$(filter %-gcc,$(notdir $(firstword $(CC))))))
+TARGET  := $(firstword $(subst -, ,$(MACHINE)))
+CROSS   := $(filter-out $(shell uname -m),$(TARGET))
+ifeq ($(and $(CROSS),$(SYSROOT),$(origin SYSROOT)),command line)
+override CC := $(CC) --sysroot=$(call quoted,$(SYSROOT))
+endif
+BUILD   ?= build$(addprefix /,$(CROSS))
+ifeq ($(if $(CROSS),$(origin AR)),default)
+AR      := $(shell $(CC) -print-prog-name=ar)
+endif
 # make itself takes names apart at blanks, and hands most of these to a shell.
 ifneq ($(words $(BUILD)),1)
 $(error BUILD is '$(BUILD)'; it takes one name without blanks)
@@ -10,7 +21,7 @@ $(foreach letter,' " \ ` $$ & ; | < > * ? [ ] ! { } ( ),$(if $(findstring $(lett
 SAN     ?=
 # The C++ compiler of CC's kind: for nvcc's host code, and for tests/cuda_on_cpu.
 ifeq ($(origin CXX),default)
-CXX     := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),g++)
+CXX     := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(if $(findstring -gcc,$(CC)),$(subst -gcc,-g++,$(CC)),g++))
 endif
 CORES    := $(shell nproc 2>/dev/null || echo 1)
 MAKEFLAGS += --no-print-directory
@@ -22,19 +33,21 @@ endif
 # The compiler is asked for headers, once for all of them, so a ✓ means that it finds them, not that a file of that name lies somewhere.
 HEADERS    := stddef.h oneapi/dnnl/dnnl.h hwloc.h cjson/cJSON.h zlib.h cmocka.h md4c.h expat.h
 FOUND      := $(subst ",,$(shell printf '\043if __has_include(<%s>)\n"%s"\n\043endif\n' $(foreach header,$(HEADERS),$(header) $(header)) | $(CC) -E -P -x c - 2>/dev/null))
-has_header  = $(if $(filter $(1),$(FOUND)),yes)
-# nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
-NVCC      := $(firstword $(shell command -v nvcc 2>/dev/null; ls $(call quoted,$(CUDA_HOME)/bin/nvcc) /usr/local/cuda/bin/nvcc 2>/dev/null))
+# A header that a cross compiler finds may be this machine's, so it must also link the library.
+LIBRARIES  := $(if $(CROSS),$(shell for name in c dnnl hwloc cjson z cmocka md4c expat; do $(CC) -shared -nostdlib -l$$name -o /dev/null 2>/dev/null && echo $$name; done))
+has_header  = $(if $(filter $(1),$(FOUND)),$(if $(CROSS),$(if $(filter $(2),$(LIBRARIES)),yes),yes))
+# nvcc and mpicc build for this machine only. nvcc: the one in PATH, or else under CUDA_HOME, or else in the usual place; its folder says where CUDA lies.
+NVCC      := $(if $(CROSS),,$(firstword $(shell command -v nvcc 2>/dev/null; ls $(call quoted,$(CUDA_HOME)/bin/nvcc) /usr/local/cuda/bin/nvcc 2>/dev/null)))
 CUDA_HOME ?= $(or $(patsubst %/bin/nvcc,%,$(filter %/bin/nvcc,$(realpath $(NVCC)))),/usr/local/cuda)
 
 # name : header or program : Debian package (packages of what the CPU side needs)
-HAVE_compiler := $(call has_header,stddef.h)
+HAVE_compiler := $(call has_header,stddef.h,c)
 HAVE_cxx     := $(shell printf '\043if !__has_include(<vector>)\n\043error\n\043endif\n' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
-HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h)
-HAVE_hwloc   := $(call has_header,hwloc.h)
-HAVE_cJSON   := $(call has_header,cjson/cJSON.h)
-HAVE_zlib    := $(call has_header,zlib.h)
-HAVE_cmocka  := $(call has_header,cmocka.h)
+HAVE_oneDNN  := $(call has_header,oneapi/dnnl/dnnl.h,dnnl)
+HAVE_hwloc   := $(call has_header,hwloc.h,hwloc)
+HAVE_cJSON   := $(call has_header,cjson/cJSON.h,cjson)
+HAVE_zlib    := $(call has_header,zlib.h,z)
+HAVE_cmocka  := $(call has_header,cmocka.h,cmocka)
 HAVE_gnuplot := $(if $(shell command -v gnuplot 2>/dev/null),yes)
 NVCC_RELEASE := $(if $(NVCC),$(shell $(call quoted,$(NVCC)) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p'))
 HAVE_nvcc    := $(if $(NVCC_RELEASE),$(shell [ $(NVCC_RELEASE) -ge 12 ] && echo yes))
@@ -42,28 +55,30 @@ CUDA_LINK    := $(foreach word,-L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -Wl$(,)-r
 # Asked as it is used, and without compiling: its header is found, and a shared library can be linked with it.
 HAVE_NCCL    := $(shell printf '\043if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime.h>)\n\043error\n\043endif\n' | \
     $(CC) -I$(call quoted,$(CUDA_HOME)/include) -E -x c - >/dev/null 2>&1 && $(CC) -shared -nostdlib $(CUDA_LINK) -lnccl -o /dev/null 2>/dev/null && echo yes)
-HAVE_md4c    := $(call has_header,md4c.h)
-HAVE_expat   := $(call has_header,expat.h)
+HAVE_md4c    := $(call has_header,md4c.h,md4c)
+HAVE_expat   := $(call has_header,expat.h,expat)
 HAVE_report  := $(and $(HAVE_md4c),$(HAVE_expat))
-HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
+HAVE_MPI     := $(if $(CROSS),,$(if $(shell command -v mpicc 2>/dev/null),yes))
 HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
 
-PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
-PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(notdir $(CXX)))
-PACKAGE_oneDNN := libdnnl-dev
-PACKAGE_hwloc  := libhwloc-dev
-PACKAGE_cJSON  := libcjson-dev
-PACKAGE_zlib   := zlib1g-dev
-PACKAGE_cmocka := libcmocka-dev
+PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(patsubst %-gcc,gcc-%,$(notdir $(firstword $(CC)))))
+PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(patsubst %-g++,g++-%,$(notdir $(firstword $(CXX)))))
+DEBIAN_aarch64 := arm64
+FOREIGN        := $(if $(CROSS),:$(or $(DEBIAN_$(CROSS)),$(CROSS)))
+PACKAGE_oneDNN := libdnnl-dev$(FOREIGN)
+PACKAGE_hwloc  := libhwloc-dev$(FOREIGN)
+PACKAGE_cJSON  := libcjson-dev$(FOREIGN)
+PACKAGE_zlib   := zlib1g-dev$(FOREIGN)
+PACKAGE_cmocka := libcmocka-dev$(FOREIGN)
 PACKAGE_gnuplot := gnuplot-nox fonts-dejavu-core
-PACKAGE_md4c   := libmd4c-dev
-PACKAGE_expat  := libexpat1-dev
+PACKAGE_md4c   := libmd4c-dev$(FOREIGN)
+PACKAGE_expat  := libexpat1-dev$(FOREIGN)
 
-USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; needs CUDA 12 or 13$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
+USE_nvcc := for GPUs: $(BUILD)/lib/ls_cuda.so$(if $(HAVE_nvcc),,; $(if $(CROSS),this machine builds it for itself only,needs CUDA 12 or 13)$(if $(NVCC_RELEASE), and found $(NVCC_RELEASE)))
 USE_NCCL := for a GPU per rank: $(BUILD)/lib/ls_nccl.so
-USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; needs packages openmpi-bin libopenmpi-dev libpmix-dev); and for comparison in make bench-comm
+USE_MPI  := for CPU devices on several hosts: $(BUILD)/lib/ls_mpi.so$(if $(HAVE_PMIX),,; $(if $(CROSS),this machine builds it for itself only)$(if $(CROSS),,needs packages openmpi-bin libopenmpi-dev libpmix-dev)); and for comparison in make bench-comm
 USE_text := for --model gpt, real English: $(DEVIL), package dict-devil
 USE_md4c := for make report: package $(PACKAGE_md4c)
 USE_expat := for make report: package $(PACKAGE_expat)
@@ -143,8 +158,7 @@ $(BUILD)/course_report: $(REPORT_OBJ)
 $(BUILD)/course_report: LDLIBS += $(REPORT_LIBS)
 
 # kernels/cpu/variant/*.c are built once for each instruction set and chosen at run time (kernels/cpu/select.c).
-MACHINE    := $(shell $(CC) -dumpmachine 2>/dev/null)
-ifneq ($(filter x86_64%,$(MACHINE)),)
+ifeq ($(TARGET),x86_64)
 VARIANTS   := v2 v3 v4
 else
 VARIANTS   := plain
@@ -197,7 +211,7 @@ LIB_OBJ    := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(VARIANT_OBJ)
 C_FILES     = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' 2>/dev/null || find . -name '*.[ch]')
 
 .DEFAULT_GOAL := all
-.PHONY: hostile test-hosts every-float fuzz fuzz-programs all help setup test test-long linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plan-check plots accuracy recipes pytorch-check check-layers format format-check tidy warnings asan ubsan tsan clean
+.PHONY: cross-check hostile test-hosts every-float fuzz fuzz-programs all help setup test test-long linked-tests soak bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check rounding gpu-bundle bundle-check bundle-allowed anew tables claims calibrate plan-check plots accuracy recipes pytorch-check check-layers format format-check tidy warnings asan ubsan tsan clean
 .DELETE_ON_ERROR:
 
 # --- what people call ------------------------------------------------------------------------------------------------
@@ -213,7 +227,11 @@ setup: ## install what is missing (as root), or print the line that does
 ifeq ($(MISSING),)
 	@echo 'Everything that is needed is here.$(if $(HAVE_text),, A real text for --model gpt, which nothing needs: sudo apt-get install dict-devil)'
 else
-	@if [ "$$(id -u)" -ne 0 ]; then \
+	@if [ -n '$(CROSS)' ]; then \
+	    printf '%s\n' 'Missing to build for $(CROSS): $(MISSING). Please run:' \
+	        '  sudo dpkg --add-architecture $(FOREIGN::%=%) && sudo apt-get update && sudo apt-get install -y $(MISSING)' \
+	        'or unpack these packages below a folder, and name it with SYSROOT=FOLDER.' >&2; exit 1; \
+	elif [ "$$(id -u)" -ne 0 ]; then \
 	    printf '%s\n' 'Missing: $(MISSING). Please run:' '  sudo apt-get install -y $(MISSING)' >&2; exit 1; \
 	fi; \
 	echo 'Installing $(MISSING) (a minute or so)'; \
@@ -229,24 +247,27 @@ ifdef LS_SET_UP
 $(error Still missing after make setup: $(MISSING))
 endif
 .NOTPARALLEL:
-all test test-long test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
+all test test-long cross-check test-hosts soak rounding bench-dp-vs-ddp bench-memory bench-gpt bench-comm bench-launch gpu-check gpu-bundle bundle-check plots tables claims calibrate accuracy recipes pytorch-check report report-check handout handout-check course-check: setup
 	@$(MAKE) LS_SET_UP=1 $@
 
 else
 
 all: $(PROGRAMS) $(PLUGINS) $(MPI_PLUGIN) ## build every program, and the plug-ins for GPUs and Open MPI where CUDA and MPI are found [CUDA_ARCH=90: for that chip]
 	@$(end_of_line)
+	@$(if $(CROSS),echo '  built for $(CROSS) in $(BUILD); the plug-ins for GPUs and Open MPI are left out: nvcc and mpicc build for this machine only')
 
 # Programs run as soon as they are linked, while others are built: tests/run.sh reads their names from a pipe (9), which they enter when they
 # are linked, or at the end if they were there already. make's own output goes around it (8). Lower numbers are make's own, for its jobs.
 # What else is asked for (make all test) is made before: two makes that make one library disturb each other.
 test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run the tests, each program under a deadline; test-long has the others [ROOMS='comm data', TESTS='test_steps test_comm': only those; V=1: a line for each program]
 	+@{ { $(MAKE) linked-tests COUNT_TO=9 9>&1 >&8 || echo build-failed; } | \
-	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) LS_TEST_TIMES=$(BUILD)/tests/times tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1$(if $(LATER), && \
+	    LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) LS_TEST_TIMES=$(BUILD)/tests/times $(EMULATED) tests/run.sh $(words $(TESTS)) 8>&-; } 8>&1$(if $(LATER), && \
 	    echo 'make test-long has $(words $(LATER)) programs more')
 
 test-long: ## build and run the tests of tests/long, which take long by nature [ROOMS='parallel': only those of them]
 	+@$(MAKE) test TESTS=$(call quoted,$(filter $(basename $(notdir $(TEST_SRC))),$(LONG)))
+# Runs a command that starts programs for another machine.
+EMULATED   := $(if $(CROSS),$(if $(SYSROOT),QEMU_LD_PREFIX=$(call quoted,$(SYSROOT))) tests/emulated.sh $(CROSS))
 
 # What opens no plug-in does not wait for them.
 PLAIN_SRC  := $(filter $(foreach room,base checkpoint comm data device dp_threads launch nn optim parallel report train,tests/$(room)/%),$(TESTED_SRC))
@@ -264,6 +285,12 @@ $(TESTS): | $(PROGRAMS)
 $(call programs_of,$(OTHER_SRC)): | $(FAKES)
 $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(FAKE_OBJ): | $(LIB)
 endif
+
+CROSS_CC   ?= aarch64-linux-gnu-gcc
+CROSS_BUILD := $(BUILD)/$(firstword $(subst -, ,$(notdir $(CROSS_CC))))
+cross-check: $(BUILD)/hello $(BUILD)/dp_train ## build everything for aarch64 and train there by qemu: DP = DDP, and with the same matrix multiply the same bits as here [CROSS_CC= SYSROOT=]
+	+@$(MAKE) CC=$(call quoted,$(CROSS_CC)) BUILD=$(CROSS_BUILD) all
+	@tests/cross.sh $(BUILD) $(CROSS_BUILD) $(call quoted,$(CC)) $(call quoted,$(CROSS_CC)) $(call quoted,$(SYSROOT))
 
 soak: $(PROGRAMS) $(TESTS) $(if $(strip $(OTHER_SRC)),$(FAKES)) ## every test program 20 times on a busy machine [SOAK_RUNS= ROOMS= TESTS='test_steps test_comm']
 	@LS_PLUGINS=$(call quoted,$(abspath $(FAKE_DIR))) tests/soak.sh $(BUILD)/soak $(TESTS)

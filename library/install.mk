@@ -14,7 +14,7 @@ INSTALLED_FILES = $(INSTALLED:$(BUILD)/%=bin/%) $(INSTALLED:$(BUILD)/%=share/man
 .PHONY: install uninstall install-check
 
 install: $(INSTALLED) $(PLUGINS) $(MPI_PLUGIN) $(BUILD)/lib/liblockstep.so $(BUILD)/lib/liblockstep.a ## programs, library, manuals [PREFIX=/usr/local DESTDIR=]
-	@library/install.sh $(AT) $(BUILD) $(call quoted,$(VERSION)) $(SONAME) $(call quoted,$(LDLIBS)) programs $(INSTALLED) plugins $(PLUGINS) $(MPI_PLUGIN) shipped $(SHIPPED)
+	@$(EMULATED) library/install.sh $(AT) $(BUILD) $(call quoted,$(VERSION)) $(SONAME) $(call quoted,$(LDLIBS)) programs $(INSTALLED) plugins $(PLUGINS) $(MPI_PLUGIN) shipped $(SHIPPED)
 
 uninstall: ## take away what `make install` has put there [PREFIX=/usr/local DESTDIR=]
 	@cd $(AT) && rm -rf $(INSTALLED_FILES)

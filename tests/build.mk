@@ -45,7 +45,7 @@ FAKES      := $(FAKE_LIB) $(FAKE_DIR)/ls_cuda.so $(FAKE_DIR)/ls_nccl.so $(MPI_PL
 FAKE_OBJ   := $(patsubst %,$(BUILD)/obj/fake/%.o,$(basename $(CUDA_C) $(NCCL_C)) $(CUDA_CU) $(FAKE_SRC))
 FAKE_FLAGS := -fPIC -Itests/cuda_on_cpu/include
 # fmaf as an instruction where there is one; it gives the same bits.
-FAKE_FMA   := $(if $(filter x86_64%,$(MACHINE)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
+FAKE_FMA   := $(if $(filter x86_64,$(TARGET)),$(shell grep -qsw fma /proc/cpuinfo && echo -mfma))
 
 $(BUILD)/obj/fake/%.o: %.c $(FLAGS)
 	@mkdir -p $(@D)
@@ -104,7 +104,7 @@ $(BUILD)/obj/tests/cuda/%.o $(BUILD)/obj/tests/kernels/%.o: CPPFLAGS += -Itests/
 
 # What every test uses, linked once: a test then links in half the time.
 # gold, where it is there, links a test in a third of the time. Found out when the first test is linked.
-TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
+TEST_LD     = $(eval TEST_LD := $(if $(SAN),,$(shell printf 'int main(void) { return 0; }\n' | $(CC) -x c - -fuse-ld=gold -lz -o /dev/null 2>/dev/null && echo -fuse-ld=gold)))$(TEST_LD)
 $(TEST_BASE): $(TEST_LIB:%.c=$(BUILD)/obj/%.o) $(LIB)
 	@mkdir -p $(@D)
 	$(say)

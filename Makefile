@@ -384,6 +384,10 @@ check-layers: ## includes point down only, and symbols are named after their roo
 check-docs: ## what pages and comments name is there: files, headings, targets, options [RUN=1: and run the pages' commands]
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(call each_quoted,$(filter-out 1,$(RUN))))
 
+.PHONY: platform-check
+platform-check: ## README's commands in fresh roots of Debian releases, as root with debootstrap, half an hour each [RELEASES='bookworm trixie' MIRROR= ROOMS=, or none]
+	@MIRROR=$(call quoted,$(MIRROR)) ROOMS=$(call quoted,$(ROOMS)) tests/platforms.sh $(BUILD) $(call each_quoted,$(RELEASES))
+
 .PHONY: guides-check
 guides-check: ## apply the patch of each page in docs/extend to a copy, and run the page's commands there [PAGE=all-reduce]
 	@LS_GUIDES_MAKE='$(if $(HAVE_nvcc),,HAVE_nvcc=) LS_SET_UP=1' tests/guides.sh $(call each_quoted,$(PAGE))

@@ -49,6 +49,8 @@ HAVE_MPI     := $(if $(shell command -v mpicc 2>/dev/null),yes)
 HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
+# The plug-in is for Open MPI 4: with 5 MPI_Init fails ("Not found"), under ddprun and under mpirun.
+HAVE_PMIX    := $(if $(HAVE_PMIX),$(if $(findstring Open MPI 5,$(shell mpicc --showme:version 2>&1)),,yes))
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(notdir $(CC)))
 PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(notdir $(CXX)))

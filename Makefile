@@ -62,6 +62,8 @@ HAVE_MPI     := $(if $(CROSS),,$(if $(shell command -v mpicc 2>/dev/null),yes))
 HAVE_PMIX    := $(if $(HAVE_MPI),$(shell pkg-config --exists pmix 2>/dev/null && echo yes))
 DEVIL        := /usr/share/dictd/devil.dict.dz
 HAVE_text    := $(if $(wildcard $(DEVIL)),yes)
+# The plug-in is for Open MPI 4: with 5 MPI_Init fails ("Not found"), under ddprun and under mpirun.
+HAVE_PMIX    := $(if $(HAVE_PMIX),$(if $(findstring Open MPI 5,$(shell mpicc --showme:version 2>&1)),,yes))
 
 PACKAGE_compiler := $(if $(filter cc gcc,$(CC)),gcc libc6-dev,$(patsubst %-gcc,gcc-%,$(notdir $(firstword $(CC)))))
 PACKAGE_cxx    := $(if $(filter c++ g++,$(CXX)),g++,$(patsubst %-g++,g++-%,$(notdir $(firstword $(CXX)))))
@@ -266,6 +268,7 @@ test: | $(filter-out test,$(MAKECMDGOALS)) ## build and run the tests, each prog
 
 test-long: ## build and run the tests of tests/long, which take long by nature [ROOMS='parallel': only those of them]
 	+@$(MAKE) test TESTS=$(call quoted,$(filter $(basename $(notdir $(TEST_SRC))),$(LONG)))
+
 # Runs a command that starts programs for another machine.
 EMULATED   := $(if $(CROSS),$(if $(SYSROOT),QEMU_LD_PREFIX=$(call quoted,$(SYSROOT))) tests/emulated.sh $(CROSS))
 
@@ -437,6 +440,10 @@ check-docs: ## what pages and comments name is there: files, headings, targets, 
 	@tests/check_terms.sh
 	@tests/check_terms.sh --self-test
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(call each_quoted,$(filter-out 1,$(RUN))))
+
+.PHONY: platform-check
+platform-check: ## README's commands in fresh roots of Debian releases, as root with debootstrap, half an hour each [RELEASES='bookworm trixie' MIRROR= ROOMS=, or none]
+	@MIRROR=$(call quoted,$(MIRROR)) ROOMS=$(call quoted,$(ROOMS)) tests/platforms.sh $(BUILD) $(call each_quoted,$(RELEASES))
 
 .PHONY: guides-check
 guides-check: ## apply the patch of each page in docs/extend to a copy, and run the page's commands there [PAGE=all-reduce]

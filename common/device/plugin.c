@@ -47,7 +47,17 @@ bool ls_plugin_gpu_is_missed(const char *why) {
            ls_plugin_driver_is_there();
 }
 
+/* Plug-ins use names of the shared library. A program that opened it for itself alone (RTLD_LOCAL, as Python's ctypes does)
+ * hides them; opened once more, it is the same library, and shows them. */
+static void show_names_to_plugins(void) {
+    Dl_info own;
+    if (dladdr((const void *)(size_t)ls_plugin_open, &own) == 0 || !own.dli_fname) return;
+    void *library = dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+    if (library) dlclose(library);
+}
+
 const void *ls_plugin_open(const char *file, const char *symbol, char *why, size_t capacity) {
+    show_names_to_plugins();
     char path[PATH_MAX];
     if (!find_plugin(path, file)) {
         snprintf(why, capacity, "cannot find the program's own folder, in which %s is", file);

@@ -63,7 +63,7 @@ TEST_IN(programs, test_a_rank_whose_device_is_too_small) {
 /* --- address space ------------------------------------------------------------------------------------------------ */
 
 /* As when a machine has no more to give, in the middle of a run. Its steps need no more, but what it does at its end does: the
- * hash of the weights, and the trace. */
+ * hash of the weights, and the trace. The C library must not give it what it has freed (MALLOC_MMAP_THRESHOLD_). */
 TEST_IN(programs, test_a_rank_that_gets_no_more_memory) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     skip(); /* a sanitizer aborts where it gets none */
@@ -75,7 +75,7 @@ TEST_IN(programs, test_a_rank_that_gets_no_more_memory) {
     for (size_t i = 0; i < COUNT_OF(options); i++) {
         char text[700];
         snprintf(text, sizeof text, options[i], scratch_path("output"));
-        start_ranks(&p, ":", text);
+        start_ranks(&p, "export MALLOC_MMAP_THRESHOLD_=65536", text);
         program_await(&p, "\nepoch "); /* whatever it needs in a step, the stack too, it has by now */
         assert_int_equal(prlimit(program_rank(&p, VICTIM), RLIMIT_AS, &none, NULL), 0);
         program_finish(&p);

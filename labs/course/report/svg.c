@@ -19,6 +19,13 @@
 #include "common/base/log.h"
 #include "labs/course/report/html.h"
 
+/* Expat 2.9 (Debian 13) calls the older function deprecated; 2.5 (Debian 12) has only that. */
+#if XML_MAJOR_VERSION * 100 + XML_MINOR_VERSION >= 209
+#define LINE_NUMBER_OF XML_GetCurrentLineNumber64
+#else
+#define LINE_NUMBER_OF XML_GetCurrentLineNumber
+#endif
+
 enum { MOST_LEVELS = 64, MOST_USES = 50000 };
 
 typedef struct reader {
@@ -162,7 +169,7 @@ void svg_put(FILE *page, char why[SVG_WHY_CAPACITY], const char *text, size_t nb
         XML_SetStartDoctypeDeclHandler(r.parser, begin_type);
         if (XML_Parse(r.parser, text, (int)nbytes, true) != XML_STATUS_OK && !why[0])
             snprintf(why, SVG_WHY_CAPACITY, "it is not well-formed XML: %s in line %lu",
-                     XML_ErrorString(XML_GetErrorCode(r.parser)), (unsigned long)XML_GetCurrentLineNumber(r.parser));
+                     XML_ErrorString(XML_GetErrorCode(r.parser)), (unsigned long)LINE_NUMBER_OF(r.parser));
     }
     XML_ParserFree(r.parser);
 }

@@ -30,8 +30,8 @@ typedef struct ls_train_options {
     const struct ls_embedding *embedding; /* NULL: there is none */
     /* what is trained, and on what */
     int device_kind; /* ls_train_device_kind (devices.h) */
-    /* No options: for whoever records steps on meta devices. The host runs ahead of them, as of GPUs; nobody reads samples, so
-     * that random ones are not drawn */
+    /* Not options; for recording steps on meta devices. meta_behind: the host runs ahead of them, as with GPUs; unread:
+     * samples are never read, so random ones are not drawn */
     bool meta_behind, unread;
     const char *model, *data;
     /* where `model` points once data has completed it (ls_train_open_first) */

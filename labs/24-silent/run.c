@@ -167,7 +167,7 @@ static ls_status open_member(struct member *m, const crew_rank *c) {
     if (c->rank == 0) t->places = places;
     if (status == LS_OK) status = ls_optimizer_create(&m->optimizer, m->model, &options);
     m->dy = calloc(ls_model_outputs(m->model) * job->batch, sizeof *m->dy);
-    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "no memory for a gradient") : status;
+    return status == LS_OK && !m->dy ? ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for a gradient") : status;
 }
 
 static ls_status step(struct member *m, const crew_rank *c) {

@@ -132,7 +132,7 @@ static ls_status read_rules(phrases *p, int file, const char *path) {
 ls_status phrases_open(phrases **out, const char *folder) {
     char path[FILES][PATH_MAX];
     phrases *p = *out = calloc(1, sizeof *p);
-    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "no memory for the Chinese of %s", folder);
+    if (!p) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for the Chinese of %s", folder);
     snprintf(path[0], sizeof path[0], "%s/cases.zh.txt", folder);
     snprintf(path[1], sizeof path[1], "%s/../course/cases.zh.txt", folder);
     ls_status status = LS_OK;

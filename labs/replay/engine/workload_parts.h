@@ -29,7 +29,7 @@ void ls_workload_add_step(struct ls_workload_parts *parts);
 /* Whether a kernel's name, like "gemm 64x512x784", begins with this kind, like "gemm". */
 bool ls_workload_kernel_is(const char *name, const char *kind);
 
-/* Whether such a kernel is a matrix product or a convolution, which run at the device's rate. */
+/* Whether such a kernel is a matrix multiply or a convolution, which run at the device's rate. */
 bool ls_workload_kernel_is_product(const char *name);
 
 /* Fills in what the trace, of which the workload's operations and parameters are, does not say: batch norm's channels and

@@ -32,7 +32,7 @@ static ls_status add(planner_results *results, ls_plan_mode mode, const char *op
     if (results->count == results->capacity) {
         int capacity = 2 * results->capacity + 64;
         planner_row *rows = realloc(results->rows, (size_t)capacity * sizeof *rows);
-        if (!rows) return ls_fail(LS_ERR_NO_MEMORY, "no memory for %d combinations", capacity);
+        if (!rows) return ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory for %d combinations", capacity);
         results->rows = rows;
         results->capacity = capacity;
     }

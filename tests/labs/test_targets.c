@@ -4,10 +4,29 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
+
+/* Answers what make asks of the compilers each time that it starts, in a tenth of the time: every header is there. */
+static char answering[600];
+
+static void make_answering_compiler(void) {
+    static const char answers[] = "#!/bin/sh\n"
+                                  "case \"$*\" in\n"
+                                  "*-dumpmachine*) echo x86_64-linux-gnu ;;\n"
+                                  "*' -') while read -r line; do case $line in '\"'*) echo \"$line\" ;; esac; done ;;\n"
+                                  "esac\n";
+    scratch_write("answering", answers, strlen(answers));
+    snprintf(answering, sizeof answering, "%s", scratch_path("answering"));
+    assert_int_equal(chmod(answering, 0700), 0);
+}
+
+/* Before a command, and its two arguments. */
+#define ANSWERED "CC=%s CXX=%s "
+#define ANSWERING answering, answering
 
 static const char script[] =
     "set -e\n"
@@ -19,8 +38,10 @@ static const char script[] =
 static void expect_plugins(const char *target, const char *has_cuda, const char *device, bool built) {
     static program p;
     int plugins = -1, sources = -1;
+    make_answering_compiler();
     scratch_write("try.sh", script, strlen(script));
-    program_run(&p, "/bin/sh %s %s %s %s %s", scratch_path("try.sh"), scratch_path("build"), has_cuda, target, device);
+    program_run(&p, ANSWERED "/bin/sh %s %s %s %s %s", ANSWERING, scratch_path("try.sh"), scratch_path("build"),
+                has_cuda, target, device);
     if (sscanf(p.out_text, "%d %d", &plugins, &sources) != 2 || sources < 1)
         fail_msg("make -n %s: status %d, %s%s", target, p.status, p.out_text, p.err_text);
     if ((plugins > 0) != built) fail_msg("%s DEVICE=%s: ls_cuda.so is %sbuilt", target, device, built ? "not " : "");
@@ -48,8 +69,10 @@ TEST_IN(programs, test_recipes_of_benches_are_replaced) {
         "do\n"
         "    MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" $target | tail -n 1 | grep -q '^exec ' || echo $target\n"
         "done\n";
+    make_answering_compiler();
     scratch_write("looking.sh", looking, strlen(looking));
-    assert_int_equal(program_run(&p, "/bin/sh %s %s", scratch_path("looking.sh"), scratch_path("build")), 0);
+    assert_int_equal(
+        program_run(&p, ANSWERED "/bin/sh %s %s", ANSWERING, scratch_path("looking.sh"), scratch_path("build")), 0);
     assert_string_equal(p.out_text, "");
 }
 
@@ -110,7 +133,9 @@ static const char running[] =
     "unset ROOMS\n" /* of the make that runs this test */
     "mkdir \"$1.empty\"\n"
     "tree=$PWD\n"
+    "tried=0\n"
     "while read -r target variable; do\n"
+    "    tried=$((tried + 1))\n"
     "    for value in \";touch X;\\$\\$(touch X)';touch X;:'\"; do\n"
     "        cd \"$tree\"\n"
     "        MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" HAVE_NCCL= HAVE_cxx=yes \"$target\" \"$variable=$value\" "
@@ -128,15 +153,20 @@ static const char running[] =
     "            if [ -e \"$made\" ]; then echo \"make $target ran a command of $variable=$value\"; rm \"$made\"; fi\n"
     "        done\n"
     "    done\n"
-    "done <\"$2\"\n";
+    "done <\"$2\"\n"
+    "echo $tried tried\n";
 
 TEST_IN(programs, test_values_are_no_commands) {
     static program p;
+    make_answering_compiler();
     scratch_write("running.sh", running, strlen(running));
     scratch_write("variables", targets_and_variables, strlen(targets_and_variables));
-    program_start(&p, "/bin/sh %s %s %s", scratch_path("running.sh"), scratch_path("build"), scratch_path("variables"));
+    program_start(&p, ANSWERED "/bin/sh %s %s %s", ANSWERING, scratch_path("running.sh"), scratch_path("build"),
+                  scratch_path("variables"));
     assert_int_equal(program_finish_within(&p, 180), 0);
-    if (p.out_text[0]) fail_msg("%s", p.out_text);
+    char all[32];
+    snprintf(all, sizeof all, "%d tried\n", count_lines(targets_and_variables));
+    if (strcmp(p.out_text, all) != 0) fail_msg("%s", p.out_text);
 }
 
 /* What does not exist is named before anything is built, with what does. */
@@ -160,8 +190,9 @@ TEST_IN(programs, test_unknown_names) {
         {"guides-check PAGE=modle", "there is no page 'modle'; there are: all-reduce layer model operation"},
         {"check-docs RUN=modle", "there is no page 'modle'; "}};
     static program p;
+    make_answering_compiler();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        program_run(&p, "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", cases[i].words);
+        program_run(&p, ANSWERED "/usr/bin/env -u ROOMS MAKEFLAGS= MAKELEVEL=0 make %s", ANSWERING, cases[i].words);
         programs_await_orphans();
         if (p.status != 2 || !strstr(p.err_text, cases[i].told)) {
             fail_msg("make %s: status %d, %s%s", cases[i].words, p.status, p.out_text, p.err_text);
@@ -176,9 +207,10 @@ static void count_said(const char *variables, const char *target, const char *co
         "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= $(echo \"$2\" | tr , ' ') \"$3\" >\"$1.said\"\n"
         "echo $(grep -c -e \"$4\" \"$1.said\") $(grep -c -e \"$5\" \"$1.said\")\n";
     static program p;
+    make_answering_compiler();
     scratch_write("count.sh", counting, strlen(counting));
-    program_run(&p, "/bin/sh %s %s %s %s %s %s", scratch_path("count.sh"), scratch_path("build"), variables, target,
-                patterns[0], patterns[1]);
+    program_run(&p, ANSWERED "/bin/sh %s %s %s %s %s %s", ANSWERING, scratch_path("count.sh"), scratch_path("build"),
+                variables, target, patterns[0], patterns[1]);
     if (sscanf(p.out_text, "%d %d", &counts[0], &counts[1]) != 2) fail_msg("make -n %s: %s", target, p.err_text);
 }
 

@@ -92,7 +92,7 @@ static void expect_same_bits(const char *run, const char *option) {
 
 static const char *const good_runs[] = {
     "--spawn 3 --model convnet --uneven --join",
-    "--spawn 3 --model deep --shard-state 3 --sync-bn",
+    "--spawn 3 --model convnet --shard-state 3 --sync-bn",
     "--spawn 4 --model convnet --pipeline 2 --accumulate 2 --shard-state 1",
     "--spawn 4 --model gpt:2,2,32,16 --data sums:1 --tensor 2 --pipeline 2 --accumulate 2",
     "--spawn 3 --model branched --find-unused",

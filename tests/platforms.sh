@@ -2,7 +2,7 @@
 # `make platform-check`: in a fresh root of each Debian release (debootstrap), with only make and git, clones what this tree has committed
 # and runs the README's commands as a new user types them: make setup, make, make test, hello, both modes, a short bench; and install-check.
 # Nothing of this machine is used but its kernel. The roots are mounts in namespaces that end with this script; its folder goes, too.
-# usage: tests/platforms.sh BUILD [RELEASE...]      bookworm and trixie if none is named; as root, 3 GB of TMPDIR and half an hour for each
+# usage: tests/platforms.sh BUILD [RELEASE...]      bookworm and trixie if none is named; as root, 3 GB of TMPDIR for each
 #        tests/platforms.sh --same-bits      the step of that name, in any tree that is built
 #        MIRROR: of Debian (debootstrap's own if not given); ROOMS: the tests of these rooms ('*'), ROOMS=none: no tests
 # BUILD/platforms/RELEASE.log has all that was printed. Exit status: 0 all passed, 1 something failed or was not run, 2 wrong usage.

@@ -40,7 +40,7 @@ extern double rank_get_timeout_s;
 
 /* Runs body on `world_size` ranks. meanwhile (may be NULL) runs in the parent. Each process is killed after deadline_s.
  * exit_codes[r] becomes 0 if rank r's body returned, 1 if a check failed, 128 + n if signal n killed the process; all
- * threads get the exit code of their process. */
+ * threads get the exit status of their process. */
 void run_ranks_on(const struct rank_backend *backend, int world_size, int deadline_s, void (*body)(struct rank *rank),
                   const void *argument, void (*meanwhile)(const pid_t *pids), int *exit_codes);
 

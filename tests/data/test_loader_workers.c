@@ -150,7 +150,7 @@ TEST_IN(scratch, a_failure_shows_at_its_batch_and_only_there) {
             data.bad_from = NUMBERS_NONE;
             expect_epoch(&f, 4, BAD_COUNT / BAD_BATCH);
             data.bad_from = 0;
-            assert_int_equal(ls_loader_begin_epoch(f.loader, 5, 0), LS_OK); /* and destroyed before any batch is taken */
+            assert_int_equal(ls_loader_begin_epoch(f.loader, 5, 0), LS_OK); /* and destroyed before a batch is taken */
             destroy(&f);
         }
     }

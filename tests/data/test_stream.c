@@ -149,8 +149,7 @@ TEST_IN(scratch, truncated_files_fail_at_the_sample) {
         size_t whole = (nbytes - IMAGE_HEADER) / WIDTH;
         expect_read(cursor, whole - 1, 0, 1, COUNT);
         snprintf(text, sizeof text, "ends within sample %zu of %d", whole, COUNT);
-        expect_failure(cursor, 3, LS_ERR_FORMAT, text, IMAGES " is truncated"); /* one good sample before it is not
-                                                                                 * returned either */
+        expect_failure(cursor, 3, LS_ERR_FORMAT, text, IMAGES " is truncated"); /* nor is one good one returned */
         expect_read(odd, whole / 2, 1, 2, COUNT); /* a truncated sample of another share fails this share, too */
         expect_failure(odd, 1, LS_ERR_FORMAT, text, NULL);
         ls_cursor_destroy(cursor);
@@ -331,8 +330,7 @@ TEST_IN(scratch, a_description_tells_data_apart) {
     write_files(MAX_COUNT, 0, 0);
     assert_string_not_equal(describe(ls_dataset_open_idx, LS_NORMALIZE_NONE), whole);
 
-    make_files(MAX_COUNT); /* a stream's description covers the header, whether it is right or not, and the first
-                            * samples */
+    make_files(MAX_COUNT); /* of a stream: the header, right or wrong, and the first samples */
     write_files(MAX_COUNT, 0, 0);
     const char *stream = describe(ls_dataset_open_stream, LS_NORMALIZE_NONE);
     assert_ptr_equal(strstr(stream, "a stream of 40 samples of 1 x 1 x 2 in 10 classes (sampled hash "), stream);

@@ -144,7 +144,7 @@ TEST_IN(scratch, what_is_no_text_is_refused_by_name) {
     expect_refused(named("zero"), LS_ERR_FORMAT, "zero is binary: byte 77 is zero", NULL);
     memcpy(zero, text, BYTES);
     zero[7] = '\x1b';
-    scratch_write("escape", zero, BYTES); /* one control character in a hundred bytes */
+    scratch_write("escape", zero, BYTES); /* one control character in over a hundred bytes */
     expect_text(named("good"));
     ls_dataset *train, *test;
     assert_int_equal(ls_dataset_open_text(&train, &test, named("escape"), T), LS_OK);

@@ -261,7 +261,7 @@ TEST(test_values_are_refused) {
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
-/* --- letters, and the environment --------------------------------------------------------------------------------------- */
+/* --- single-letter options, and the environment ------------------------------------------------------------------- */
 
 struct lettered {
     int count;

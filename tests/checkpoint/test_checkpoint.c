@@ -35,7 +35,7 @@ static ls_status load(struct small_run *r, struct ls_position *position) {
     return ls_checkpoint_load(&r->checkpointed, scratch_path("a"), position);
 }
 
-/* --- there and back ---------------------------------------------------------------------------------------------- */
+/* --- round trips ------------------------------------------------------------------------------------------------- */
 
 static void expect_round_trip(const ls_train_options *options) {
     struct ls_position position = {0};
@@ -137,7 +137,7 @@ TEST_IN(scratch, a_nan_is_data) {
     small_run_close(&loaded);
 }
 
-/* --- what a mode keeps ------------------------------------------------------------------------------------------- */
+/* --- state of the mode ------------------------------------------------------------------------------------------- */
 
 static const int64_t own_memory[] = {3, 1, 2};
 static int64_t given_memory[3];
@@ -192,7 +192,7 @@ TEST_IN(scratch, a_modes_memory_comes_back) {
     small_run_close(&other);
 }
 
-/* --- what may differ --------------------------------------------------------------------------------------------- */
+/* --- differences that are allowed -------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_else_is_different_is_noted_once) {
     ls_train_options options = small_run_options();

@@ -111,7 +111,7 @@ TEST_IN(scratch, checkpoints_change_nothing) {
     expect_tail("whole.losses", "often.losses", 0);
 }
 
-/* --- runs that are at their end ---------------------------------------------------------------------------------- */
+/* --- runs that are complete -------------------------------------------------------------------------------------- */
 
 static const char *said_by(const ls_train_options *options, const char *name, const char *resume) {
     struct small_run r = small_run_open(options);
@@ -200,7 +200,7 @@ TEST_IN(scratch, the_rest_of_a_run_that_cannot_be_saved_stays) {
     small_run_close(&again);
 }
 
-/* --- files that may not be there yet ------------------------------------------------------------------------------ */
+/* --- files that may not exist yet --------------------------------------------------------------------------------- */
 
 /* The same options each time, as a launcher passes them when it restarts a job: a run that dies, then one that
  * resumes. */

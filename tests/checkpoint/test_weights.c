@@ -32,7 +32,7 @@ static ls_model *trained_convnet(ls_device *device) {
     return model;
 }
 
-/* --- there and back ---------------------------------------------------------------------------------------------- */
+/* --- round trips ------------------------------------------------------------------------------------------------- */
 
 TEST_IN(scratch, what_is_saved_is_loaded) {
     ls_device *device = open_device(0);
@@ -102,7 +102,7 @@ TEST_IN(scratch, counts_of_batches_may_be_missing) {
     close_empty_device(device);
 }
 
-/* --- what others have written ------------------------------------------------------------------------------------ */
+/* --- files of other programs ------------------------------------------------------------------------------------- */
 
 /* Prepends `prefix` to every name (or to all but the first). */
 static void rename_all(struct content *c, const char *prefix, bool but_one) {

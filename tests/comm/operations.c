@@ -51,7 +51,7 @@ static bool done(const struct problem *p, ls_status status) {
     return status == LS_OK;
 }
 
-/* --- one function per operation: runs it and checks what it wrote, and that it wrote nothing else ----------------- */
+/* --- one function per operation: runs it and checks its output, and that it writes nothing else ------------------- */
 
 static void check_all_reduce(const struct problem *p) {
     struct rank *rank = p->rank;
@@ -176,7 +176,7 @@ static void check_ring(const struct problem *p) {
     check_guards(rank, send, p->nbytes);
 }
 
-/* --- what each slice of them moves: the formulas at the top of collectives.c -------------------------------------- */
+/* --- the traffic of a slice of each: the formulas at the top of collectives.c ------------------------------------- */
 
 /* `n` bytes to or from each of the other ranks. */
 static void all_send_to_all(const struct problem *p, struct ls_comm_traffic *t, size_t n, bool one_round) {

@@ -178,7 +178,7 @@ static ls_status create_threads(struct rank *rank, const ls_comm_options *option
     return crew->status;
 }
 
-/* --- either ------------------------------------------------------------------------------------------------------- */
+/* --- processes or threads ----------------------------------------------------------------------------------------- */
 
 const struct rank_backend rank_backends[] = {
     {.name = "shm", .run = run_processes, .create = create_shm},

@@ -26,7 +26,7 @@ static cost cost_of(const char *algorithm, int world_size, int rank, size_t coun
     return result;
 }
 
-/* --- what is counted ---------------------------------------------------------------------------------------------- */
+/* --- measured traffic --------------------------------------------------------------------------------------------- */
 
 static void check_traffic(struct rank *rank, void *buffer, size_t count, ls_dtype dtype) {
     ls_comm_traffic before, after;
@@ -55,9 +55,9 @@ TEST(test_counted_traffic) {
         for (int n = 1; n <= 16; n = n == 9 ? 16 : n + 1) run_good_ranks_on_all(n, traffic_body, row->name);
 }
 
-/* --- what must hold ----------------------------------------------------------------------------------------------- */
+/* --- invariants --------------------------------------------------------------------------------------------------- */
 
-/* Every byte sent is received, and the total is at least what moving every rank's values and every result takes. */
+/* Every byte sent is received, and the total is 2 (W - 1) times the array, or W (W - 1) times in one round. */
 static void check_sums(const char *algorithm, int world_size, size_t count, size_t element_nbytes) {
     cost sum = {0};
     for (int rank = 0; rank < world_size; rank++) {

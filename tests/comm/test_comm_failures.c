@@ -124,7 +124,7 @@ TEST(test_exiting_rank) {
     run_and_expect(lost_peer_body, NULL, NULL, 5, 7);
 }
 
-/* --- a rank that never comes -------------------------------------------------------------------------------------- */
+/* --- a rank that never arrives ------------------------------------------------------------------------------------ */
 
 static void absent_body(struct rank *rank) {
     int absent = *(const int *)rank->argument;
@@ -152,7 +152,7 @@ TEST(test_absent_rank) {
     run_and_expect(absent_body, &nobody[1], NULL, 7, 0);
 }
 
-/* --- a rank 0 that stops while the group forms ------------------------------------------------------------------------ */
+/* --- a rank 0 that stops while the group forms -------------------------------------------------------------------- */
 
 static _Atomic pid_t *first_pid; /* shared */
 static ls_status (*usual_get)(void *context, const char *key, void *value, size_t capacity, size_t *nbytes);
@@ -298,6 +298,6 @@ TEST(test_limited_space) {
     run_without_key(no_space_body, NULL);
 }
 
-/* --- what is left ------------------------------------------------------------------------------------------------- */
+/* --- leftovers ---------------------------------------------------------------------------------------------------- */
 
 LEFTOVERS_MAIN

@@ -260,7 +260,7 @@ TEST(test_failed_operations_outlast_their_readers) {
     }
 }
 
-/* --- strangers at the socket where the group forms ------------------------------------------------------------------ */
+/* --- foreign connections while the group forms -------------------------------------------------------------------- */
 
 struct stranger {
     uid_t user;

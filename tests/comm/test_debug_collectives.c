@@ -20,7 +20,7 @@
 #define GRACE_S 25.0 /* slack for loaded machines and sanitizers */
 #define RANKS 3
 
-/* --- ranks that differ ------------------------------------------------------------------------------------------------ */
+/* --- ranks that differ -------------------------------------------------------------------------------------------- */
 
 enum aspect { SAME, LABEL, NUMBER, KIND, ELEMENTS, DTYPE, REDUCTION, ROOT, SENT, SENT_LABEL, LATE, LEAVES, DIES };
 
@@ -96,7 +96,7 @@ TEST(ranks_that_differ_fail_before_they_run) {
     }
 }
 
-/* --- the order of groups ---------------------------------------------------------------------------------------------- */
+/* --- the order of groups ------------------------------------------------------------------------------------------ */
 
 /* Two groups of the same ranks; rank 1 begins with the second. */
 static void crossing_body(struct rank *rank) {

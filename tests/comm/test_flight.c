@@ -25,7 +25,7 @@
 #define ODD_STEP 3 /* the step in which it differs */
 #define BUCKETS 3
 
-/* --- hangs ---------------------------------------------------------------------------------------------------------- */
+/* --- hangs -------------------------------------------------------------------------------------------------------- */
 
 enum way { SKIPS, SKIPS_ALIKE, EXTRA, ORDER, COUNT, STOPS, DIES, BRANCHES };
 
@@ -168,7 +168,7 @@ TEST_IN(scratch, the_table_names_rank_and_place) {
     unsetenv("LS_FLIGHT");
 }
 
-/* --- the ring ------------------------------------------------------------------------------------------------------- */
+/* --- the ring ----------------------------------------------------------------------------------------------------- */
 
 /* This program's malloc counts its calls; under a sanitizer the sanitizer's malloc is used. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -10,7 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/base/text.h"
 
-/* --- made-up records ------------------------------------------------------------------------------------------------ */
+/* --- synthetic records -------------------------------------------------------------------------------------------- */
 
 /* All ranks in one group, with no operations. */
 static ls_flight_record *make_record(int world_size, int groups) {
@@ -49,7 +49,7 @@ static ls_flight_operation *add_message(ls_flight_record *record, int rank, ls_o
 
 static ls_flight_difference find(const ls_flight_record *record) { return ls_flight_find_difference(record, 0); }
 
-/* --- the first difference ------------------------------------------------------------------------------------------- */
+/* --- the first difference ----------------------------------------------------------------------------------------- */
 
 TEST(the_first_of_several_differences_is_found) {
     ls_flight_record *record = make_record(4, 1);
@@ -289,7 +289,7 @@ TEST(a_table_fits_on_a_screen) {
     ls_flight_free(record);
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
 static ls_flight_record *make_full_record(void) {
     ls_flight_record *record = make_record(3, 2);

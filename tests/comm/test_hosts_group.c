@@ -27,7 +27,7 @@ static const struct layout two_and_two = {4, {0, 0, 1, 1}};
 static const struct layout layouts[] = {
     {2, {0, 1}}, {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {5, {0, 1, 1, 2, 0}}, {4, {0, 1, 2, 3}}};
 
-/* --- operations ------------------------------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 enum { COUNT = 24 };
 
@@ -79,7 +79,7 @@ TEST(small_operations_work_over_hosts) {
     for (size_t i = 0; i < COUNT_OF(layouts); i++) hosts_run(&layouts[i], operations_body, NULL, UINT64_MAX, 0);
 }
 
-/* --- a rank that is lost ------------------------------------------------------------------------------------------------ */
+/* --- a rank that is lost ------------------------------------------------------------------------------------------ */
 
 static int victim;
 
@@ -168,7 +168,7 @@ static void leaves_body(struct rank *rank) {
 
 TEST(a_host_that_leaves_is_named) { hosts_run(&two_and_two, leaves_body, NULL, UINT64_MAX, 0); }
 
-/* --- a group that is broken ------------------------------------------------------------------------------------------------ */
+/* --- a group that is broken --------------------------------------------------------------------------------------- */
 
 static void aborts_body(struct rank *rank) {
     hosts_open_rank(rank, LONG_TIMEOUT_S);
@@ -224,7 +224,7 @@ static void large_body(struct rank *rank) {
 
 TEST(large_operations_on_host_memory_need_a_carrier) { hosts_run(&two_and_two, large_body, NULL, UINT64_MAX, 0); }
 
-/* --- flight records ------------------------------------------------------------------------------------------------------- */
+/* --- flight records ----------------------------------------------------------------------------------------------- */
 
 /* Shifts the clock, as on another machine that was started at another time; false if not permitted. Call before this
  * process starts threads. */
@@ -264,7 +264,7 @@ static void clocks_body(struct rank *rank) {
 /* Each host sees the other's records on its own clock. */
 TEST(hosts_have_clocks_of_their_own) { hosts_run(&layouts[0], clocks_body, NULL, UINT64_MAX, 0); }
 
-/* --- parts of a job --------------------------------------------------------------------------------------------------------- */
+/* --- parts of a job ----------------------------------------------------------------------------------------------- */
 
 /* 2 x 2 x 1: the tensor groups are on one host each, the data groups over both. */
 static const int sizes[LS_MESH_AXES] = {2, 2, 1};

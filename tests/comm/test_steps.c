@@ -69,7 +69,7 @@ TEST(test_order) {
     for (int n = 2; n <= 5; n++) run_good_ranks_on_all(n, ring_body, NULL);
 }
 
-/* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not come ------------------------------- */
+/* --- failures: rank 0 waits for rank 1, which waits for rank 2, which does not arrive ----------------------------- */
 
 static void check_chain(struct rank *rank, ls_status status, const char *culprit) {
     double begin_us = ls_now_us();

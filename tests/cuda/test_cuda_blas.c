@@ -78,7 +78,7 @@ static double bfloat_value(uint16_t bits) {
 
 static bool is_same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
 
-/* --- one product -------------------------------------------------------------------------------------------------- */
+/* --- one matrix multiply ------------------------------------------------------------------------------------------ */
 
 struct shape {
     bool transpose_a, transpose_b;
@@ -301,7 +301,7 @@ TEST_WITH(setup, teardown, tf32_is_10_bits_and_only_when_asked_for) {
     }
 }
 
-/* --- when --------------------------------------------------------------------------------------------------------- */
+/* --- timing ------------------------------------------------------------------------------------------------------- */
 
 TEST_WITH(setup, teardown, alpha_and_beta_are_read_at_the_call_or_on_the_device) {
     blas(cublasDestroy(handle));

@@ -64,7 +64,7 @@ static void end_in_vain(const struct bench *bench, cudaError_t error) {
 
 static void count(void *number) { ++*(int *)number; }
 
-/* --- what works --------------------------------------------------------------------------------------------------- */
+/* --- captures that succeed ---------------------------------------------------------------------------------------- */
 
 TEST(a_graph_runs_at_each_launch_only) {
     struct bench bench = new_bench("eager");
@@ -159,7 +159,7 @@ TEST(others_may_work_during_a_capture) {
     assert_true(bench.x[0] == 5);
 }
 
-/* --- what does not ------------------------------------------------------------------------------------------------ */
+/* --- captures that fail ------------------------------------------------------------------------------------------- */
 
 TEST(waiting_breaks_a_capture) {
     for (int what = 0; what < 11; what++) {

@@ -22,7 +22,7 @@
 #define GRACE_S 25.0
 #define RANKS 3
 
-/* --- who shares a GPU --------------------------------------------------------------------------------------------- */
+/* --- ranks that share a GPU --------------------------------------------------------------------------------------- */
 
 static void distinct_body(struct rank *rank) {
     char text[160];
@@ -62,7 +62,7 @@ TEST(ranks_that_share_a_gpu_are_named) {
     run_good_ranks_on(&rank_backends[1], RANKS, sharing_threads_body, NULL);
 }
 
-/* --- what is missing ---------------------------------------------------------------------------------------------- */
+/* --- missing plug-ins --------------------------------------------------------------------------------------------- */
 
 /* Rank 1 looks for its plug-ins in a folder without ls_nccl.so. */
 static void without_library_body(struct rank *rank) {
@@ -100,7 +100,7 @@ static void other_version_body(struct rank *rank) {
 
 TEST(another_version_is_refused) { run_good_ranks(RANKS, other_version_body, NULL); }
 
-/* --- it does not come up ------------------------------------------------------------------------------------------ */
+/* --- initialization fails ----------------------------------------------------------------------------------------- */
 
 struct fault {
     const char *fault; /* on rank 1 */
@@ -210,7 +210,7 @@ TEST(calls_that_cannot_be_right_are_refused) {
     run_good_ranks(2, other_stream_body, &gpu_paths[2]);
 }
 
-/* --- nothing is left ---------------------------------------------------------------------------------------------- */
+/* --- nothing is left behind --------------------------------------------------------------------------------------- */
 
 static int open_files(void) {
     int count = 0;

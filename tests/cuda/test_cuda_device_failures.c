@@ -274,7 +274,7 @@ APART("", watchers_are_asked_and_can_end_a_wait) {
     assert_int_equal(atomic_load(&asked), before);
 }
 
-/* --- memory that is not there ------------------------------------------------------------------------------------- */
+/* --- requests that do not fit ------------------------------------------------------------------------------------- */
 
 APART("CUDA_ON_CPU_MEMORY=314572800", out_of_memory_says_what_to_lower) {
     struct gpus gpus = open_sharing_gpus(2);

@@ -78,7 +78,7 @@ static void expect_verdict(const char *name, const char *verdict, const char *de
     cJSON_Delete(line);
 }
 
-/* --- the real thing, small ------------------------------------------------------------------------------------------ */
+/* --- a small run of the real programs ----------------------------------------------------------------------------- */
 
 static void expect_rows(const cJSON *result, const char *list, const char *positive, int at_least) {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(result, list), *row;
@@ -150,7 +150,7 @@ TEST_IN(programs, refused_page_locking_shows) {
     expect_verdict("copies between host and GPU", "tool not usable here", "");
 }
 
-/* --- verdicts ------------------------------------------------------------------------------------------------------- */
+/* --- verdicts ----------------------------------------------------------------------------------------------------- */
 
 #define CHECK "CUDA_ON_CPU_DEVICES=1 gpu_check"
 
@@ -291,7 +291,7 @@ TEST_IN(programs, a_red_start_is_looked_at) {
     expect_verdict("mlp, 5 steps, --debug-launches", "held", "");
 }
 
-/* --- cut short ------------------------------------------------------------------------------------------------------ */
+/* --- interrupted -------------------------------------------------------------------------------------------------- */
 
 /* Begins the second of two tests, during which gpu_check is killed. */
 static void cut_short(const char *second, int signal) {

@@ -58,7 +58,7 @@ TEST(gpus_of_two_hosts_are_not_shared) {
     run_good_ranks_on(&backend, WORLD, same_number_body, &path);
 }
 
-/* --- host memory ------------------------------------------------------------------------------------------------------- */
+/* --- host memory -------------------------------------------------------------------------------------------------- */
 
 static int32_t send[GATHERED], receive[GATHERED];
 
@@ -121,7 +121,7 @@ static void host_memory_body(struct rank *rank) {
 
 TEST(operations_on_host_memory_go_through_nccl) { run(host_memory_body); }
 
-/* --- failures ------------------------------------------------------------------------------------------------------------ */
+/* --- failures ----------------------------------------------------------------------------------------------------- */
 
 /* Rank 1 leads its host, rank 2 does not. */
 static int victim;

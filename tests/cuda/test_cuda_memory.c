@@ -21,7 +21,7 @@ static size_t free_nbytes(void) {
     return left;
 }
 
-/* --- who may touch it --------------------------------------------------------------------------------------------- */
+/* --- access ------------------------------------------------------------------------------------------------------- */
 
 static void read_device_memory(void *streams) {
     machine(1, streams);
@@ -96,7 +96,7 @@ TEST(what_is_written_beyond_an_end_is_noticed) {
     assert_int_equal(dies(write_beyond, &many), 1);
 }
 
-/* --- how much there is -------------------------------------------------------------------------------------------- */
+/* --- sizes and accounting ----------------------------------------------------------------------------------------- */
 
 TEST(fresh_memory_is_nan) {
     machine(1, "eager");

@@ -74,7 +74,7 @@ static void expect_losses(const struct plan *plan, const struct outcome *outcome
     }
 }
 
-/* --- DP and DDP: the same bits after every step ---------------------------------------------------------------------- */
+/* --- DP and DDP: the same bits after every step ------------------------------------------------------------------- */
 
 static void expect_dp_is_ddp(struct plan model, int devices, int gpus) {
     static const char *const in_order[] = {"naive", "direct"};
@@ -157,7 +157,7 @@ TEST(the_output_device_changes_no_bit) {
     release(last);
 }
 
-/* --- NCCL ------------------------------------------------------------------------------------------------------------ */
+/* --- NCCL --------------------------------------------------------------------------------------------------------- */
 
 /* NCCL's order of summation is unspecified, but the same on all ranks and in every run. */
 static void expect_nccl_follows(struct plan model, enum mode mode, int devices, bool sync_bn) {
@@ -204,7 +204,7 @@ TEST(a_replica_without_a_piece_takes_part) {
     release(nccl);
 }
 
-/* --- one device's path ------------------------------------------------------------------------------------------------ */
+/* --- one device's path -------------------------------------------------------------------------------------------- */
 
 /* The first steps of a stored run: rounding errors are still small. */
 static void expect_stored_losses(struct plan plan, const char *stored) {
@@ -279,7 +279,7 @@ TEST_IN(scratch, gpt_losses_follow_pytorchs) {
     }
 }
 
-/* --- what else a step may have ---------------------------------------------------------------------------------------- */
+/* --- other features of a step ------------------------------------------------------------------------------------- */
 
 /* 9 samples on 4 devices; and a last batch that leaves devices without samples. */
 TEST(uneven_batches_follow_one_device) {
@@ -320,7 +320,7 @@ TEST(comparing_and_searching_change_no_bit) {
     release(after);
 }
 
-/* --- any order of the streams ------------------------------------------------------------------------------------------ */
+/* --- any order of the streams ------------------------------------------------------------------------------------- */
 
 /* Random orders of a run that does not wait between its steps give the bits of an eager run: three seeds, which detect
  * every missing wait (test_cuda_waits.c). (A real GPU chooses its own order: one more run.) */

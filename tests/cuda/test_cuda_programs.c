@@ -29,7 +29,7 @@ static void expect_in(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("'%s' is not in: %s", part, text);
 }
 
-/* --- what is loaded ------------------------------------------------------------------------------------------------ */
+/* --- plug-ins that are loaded ------------------------------------------------------------------------------------- */
 
 /* The dynamic loader prints the libraries that it opens on stderr. */
 static void expect_loaded(const char *line, bool expected) {
@@ -47,7 +47,7 @@ TEST_IN(programs, cpu_runs_load_nothing_of_cuda) {
     if (driver) dlclose(driver);
 }
 
-/* --- what is taken, and what is said of it ------------------------------------------------------------------------- */
+/* --- devices that are used, and the output about them ------------------------------------------------------------- */
 
 TEST_IN(programs, the_first_line_says_on_what) {
     static const struct {
@@ -195,7 +195,7 @@ TEST_IN(programs, the_summary_names_the_gpus) {
     cJSON_Delete(wrapper);
 }
 
-/* --- results ---------------------------------------------------------------------------------------------------------- */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
 /* The text after "weights " in the last line. */
 static const char *weights_of(const char *line) {
@@ -298,7 +298,7 @@ TEST_IN(programs, resident_batches_give_the_same_losses) {
     }
 }
 
-/* --- the host ------------------------------------------------------------------------------------------------------ */
+/* --- the host ----------------------------------------------------------------------------------------------------- */
 
 /* Every launch takes the emulated interpreter's lock in turn, including NCCL's operations and graphs. */
 TEST_IN(programs, launches_of_all_kinds_take_turns) {
@@ -320,7 +320,7 @@ TEST_IN(programs, launches_of_all_kinds_take_turns) {
     }
 }
 
-/* --- stages ---------------------------------------------------------------------------------------------------------- */
+/* --- stages ------------------------------------------------------------------------------------------------------- */
 
 /* Whichever path messages take, and in every order of the streams. */
 TEST_IN(programs, stages_end_as_one_gpu_does) {

@@ -31,7 +31,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
     }
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------------- */
+/* --- the machine -------------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_no_gpu) {
     static const struct refusal cases[] = {
@@ -101,7 +101,7 @@ TEST_IN(programs, test_busy_or_full_gpus) {
         fail_msg("a full GPU is told as: %s", p.err_text);
 }
 
-/* --- in the middle of a run ------------------------------------------------------------------------------------------- */
+/* --- in the middle of a run --------------------------------------------------------------------------------------- */
 
 /* One error line from the program (the run may have printed on stdout) that contains all the texts; the ranks'
  * positions may follow. */

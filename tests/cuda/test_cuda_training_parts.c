@@ -100,7 +100,7 @@ APART("", an_evaluation_counts_as_on_the_cpu) {
     close_empty_device(cpu);
 }
 
-/* --- checkpoints: resumed, they give the bits of a run without a break, on GPU and CPU --------------------------------- */
+/* --- checkpoints: resumed, they give the bits of a run without a break, on GPU and CPU ---------------------------- */
 
 /* Trains to step `steps` and saves; `resume` may be NULL. */
 static void train_to(ls_device *device, int64_t steps, const char *resume, const char *save) {
@@ -185,7 +185,7 @@ APART("", updates_have_the_bits_of_the_cpu) {
     close_empty_device(cpu);
 }
 
-/* --- what the loop asks of the device ----------------------------------------------------------------------------- */
+/* --- the loop's calls to the device ------------------------------------------------------------------------------- */
 
 APART("", batches_are_pinned_if_the_options_say_so) {
     ls_device *gpu = open_gpu((ls_device_options){0});
@@ -245,7 +245,7 @@ APART("", a_nan_ends_the_run) {
     ls_device_close(gpu);
 }
 
-/* --- what a graph is refused for ----------------------------------------------------------------------------------- */
+/* --- reasons to refuse a graph ------------------------------------------------------------------------------------ */
 
 APART("", graphs_are_refused_where_the_host_takes_part) {
     struct gpus gpus = open_gpus(2);

@@ -171,7 +171,7 @@ void *allocate_device_memory(State &s, Guard &guard, int device, size_t nbytes);
 
 } // namespace cuda_on_cpu
 
-/* --- what the handles point to ------------------------------------------------------------------------------------ */
+/* --- the types behind the handles --------------------------------------------------------------------------------- */
 
 struct CUstream_st {
     int device;

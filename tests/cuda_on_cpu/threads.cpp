@@ -85,7 +85,7 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-/* --- who runs ----------------------------------------------------------------------------------------------------- */
+/* --- scheduling --------------------------------------------------------------------------------------------------- */
 
 void make_runnable(unsigned thread) {
     unsigned rank = block.rank_of_thread[thread];

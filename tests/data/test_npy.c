@@ -107,7 +107,7 @@ TEST_IN(scratch, gzipped_arrays_and_headers_of_version_2) {
     free(plain);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- files that are refused --------------------------------------------------------------------------------------- */
 
 struct refusal {
     const char *file, *descr, *shape;

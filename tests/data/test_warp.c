@@ -21,7 +21,7 @@ static void warp_image(const ls_warp *warp, const uint8_t *source, uint8_t resul
     ls_warp_image(warp, source, HEIGHT, WIDTH, result, &generator);
 }
 
-/* --- maps ---------------------------------------------------------------------------------------------------------- */
+/* --- maps --------------------------------------------------------------------------------------------------------- */
 
 TEST(zero_limits_change_nothing) {
     uint8_t source[PIXELS], result[PIXELS];
@@ -83,7 +83,7 @@ TEST(the_centre_stays) {
     for (int i = 0; i < SIDE * SIDE; i++) assert_int_equal(result[i], source[i / SIDE * SIDE + SIDE - 1 - i % SIDE]);
 }
 
-/* --- draws --------------------------------------------------------------------------------------------------------- */
+/* --- draws -------------------------------------------------------------------------------------------------------- */
 
 struct range {
     double low, high;
@@ -137,7 +137,7 @@ TEST(draws_fill_their_limits) {
     expect_range(seen[5], -0.5, 0.5);
 }
 
-/* --- noise --------------------------------------------------------------------------------------------------------- */
+/* --- noise -------------------------------------------------------------------------------------------------------- */
 
 TEST(noise_is_bell_shaped_and_spares_the_paper) {
     enum { SIDE = 200, COUNT = SIDE * SIDE };
@@ -166,7 +166,7 @@ TEST(noise_is_bell_shaped_and_spares_the_paper) {
     assert_true(far > inked * 0.02 && far < inked * 0.06); /* 4.6 % of a normal distribution are beyond 2 deviations */
 }
 
-/* --- the same everywhere ------------------------------------------------------------------------------------------- */
+/* --- the same everywhere ------------------------------------------------------------------------------------------ */
 
 /* These bytes do not depend on the processor, the compiler or its options. */
 TEST(bytes_do_not_depend_on_the_machine) {

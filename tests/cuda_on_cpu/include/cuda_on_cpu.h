@@ -17,7 +17,7 @@
  *                        cut         tensor cores: fp32 inputs of TF32 lose their low bits, and sums of TF32, fp16 and
  *                                    bf16 products lose the bits below the 24 bits of the largest in each block
  *                        ulps        expf and logf are off by up to 2 units in the last place
- *                        flush       matrix multiplies treat numbers that are subnormal as fp32 as zeros fp32
+ *                        flush       matrix multiplies read and write zeros instead of subnormal fp32 numbers
  *   CUDA_ON_CPU_NO_POOLS=1           GPUs that report no memory pools, as old ones do
  *   CUDA_ON_CPU_FAIL=name:nth:code,...   the nth call of that function returns that error (0th: every call); the name
  *                                    "kernel": the nth launched kernel fails asynchronously and its device is broken

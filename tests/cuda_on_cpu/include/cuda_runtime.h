@@ -39,7 +39,7 @@
 #define __align__(nbytes) __attribute__((aligned(nbytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 
-/* --- where a thread is: a kernel sees them change only from one thread to the next -------------------------------- */
+/* --- a thread's position: constant while a thread runs ------------------------------------------------------------ */
 
 extern const uint3 threadIdx __asm__("cuda_on_cpu_thread_index");
 extern const uint3 blockIdx __asm__("cuda_on_cpu_block_index");

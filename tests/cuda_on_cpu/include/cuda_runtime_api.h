@@ -131,7 +131,7 @@ enum cudaStreamCaptureMode {
 
 #define cudaInvalidDeviceId ((int)-2)
 
-/* --- things ------------------------------------------------------------------------------------------------------- */
+/* --- handles and types -------------------------------------------------------------------------------------------- */
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;

@@ -97,7 +97,7 @@ static int as_a_stranger(void (*act)(void)) {
 static void replace_anothers(void) {
     expect_refused(scratch_path("theirs"), "this user may not replace files in its folder");
     expect_new(scratch_path("own"));
-    expect_new(scratch_path("own")); /* which may be replaced */
+    expect_new(scratch_path("own")); /* may be replaced */
 }
 
 static void skip_unless_root(void) {

@@ -39,7 +39,7 @@ static int without_memory(int fd) {
     FILE *file = tmpfile(); /* the descriptor of an unrelated file */
     if (fd < 0) ls_log_once_join(file ? fileno(file) : -1);
     int said = count_first(2);
-    said += count_first(2); /* again, as if it were new */
+    said += count_first(2); /* again, as if for the first time */
     bool empty = !file || lseek(fileno(file), 0, SEEK_END) == 0;
     return said == 4 && empty ? 0 : 1;
 }

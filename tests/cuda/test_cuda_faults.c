@@ -62,7 +62,7 @@ TEST(a_failed_kernel_breaks_its_device) {
     OK(cudaEventRecord(event, stream));
     assert_int_equal(cuda_on_cpu_kernel_launches(), 2);
     FAILS(cudaErrorIllegalAddress, cudaStreamSynchronize(stream));
-    assert_int_equal(flag, 0); /* what came after was dropped */
+    assert_int_equal(flag, 0); /* later work was dropped */
     FAILS(cudaErrorIllegalAddress, cudaStreamQuery(stream));
     FAILS(cudaErrorIllegalAddress, cudaEventQuery(event));
     FAILS(cudaErrorIllegalAddress, cudaEventSynchronize(event));

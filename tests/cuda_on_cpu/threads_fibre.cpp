@@ -75,7 +75,7 @@ Fibre *before; /* the fibre left at the last switch */
 /* Never destroyed: the engine may still run when the process ends. */
 std::vector<Fibre *> &idle = *new std::vector<Fibre *>, &all = *new std::vector<Fibre *>;
 
-/* The first thing after a switch, on the new stack. */
+/* Runs first after a switch, on the new stack. */
 void arrived() {
 #ifdef FIBRES_WITH_ASAN
     const void *stack = nullptr;

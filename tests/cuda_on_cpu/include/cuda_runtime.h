@@ -12,8 +12,8 @@
  *
  * Stricter than a GPU: every thread of a block must reach every __syncthreads, and all the same one, even after others
  * have left the kernel; the value of a lane that does not take part in a shuffle is all ones (in floating point: NaN)
- * instead of undefined; pointers among a kernel's arguments must be NULL or point into (or just behind) memory that a
- * GPU can reach. */
+ * instead of undefined; pointers among a kernel's arguments must be NULL or point into (or just past) memory that a GPU
+ * can reach. */
 #ifndef CUDA_ON_CPU_CUDA_RUNTIME_H
 #define CUDA_ON_CPU_CUDA_RUNTIME_H
 

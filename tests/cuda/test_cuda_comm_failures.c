@@ -241,7 +241,7 @@ static void sleepy_body(struct rank *rank) {
 
 TEST(an_operation_that_does_not_end_is_named) { run_good_ranks_on(nccl.backend, RANKS, sleepy_body, NULL); }
 
-/* --- abort by another thread ---------------------------------------------------------------------------------------- */
+/* --- abort by another thread -------------------------------------------------------------------------------------- */
 
 static void *abort_soon(void *comm) {
     sleep_ms(100);

@@ -45,8 +45,7 @@ static void both_body(struct rank *rank) {
 
 TEST(memory_of_the_host_goes_on_as_before) { run_on_gpu_paths(both_body, RANKS); }
 
-/* --- the same bits as on the CPU -----------------------------------------------------------------------------------
- */
+/* --- the same bits as on the CPU ---------------------------------------------------------------------------------- */
 
 /* Numbers whose sums depend on the order: each algorithm adds them in the same order as on the host. */
 static void same_bits_body(struct rank *rank) {

@@ -5,7 +5,7 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* Parses tests/golden/NAME; fails the test if that cannot be done. cJSON_Delete() it. */
+/* Parses tests/golden/NAME; fails the test if it cannot. cJSON_Delete() it. */
 cJSON *golden_json(const char *name);
 
 /* The number in an object's field, which must exist. */

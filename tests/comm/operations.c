@@ -12,7 +12,7 @@ struct problem {
     struct rank *rank;
     struct buffers *b;
     enum place place;
-    size_t count, nbytes; /* elements; bytes of as many */
+    size_t count, nbytes; /* the message in elements, and in bytes */
     ls_dtype dtype;
     ls_reduce_op op;
     int root;

@@ -19,7 +19,7 @@
 #define HEIGHT 2
 #define WIDTH 2
 
-/* Three images of 2 x 2 pixels, and their labels. Tests spoil copies of them. */
+/* Three images of 2 x 2 pixels, and their labels. Tests damage copies of them. */
 static const uint8_t good_images[] = {0, 0,     8, 3,   0,  0,  0,  SAMPLES, 0,  0,  0,  HEIGHT, 0,  0,
                                       0, WIDTH, 0, 255, 10, 20, 30, 40,      50, 60, 70, 80,     90, 100};
 static const uint8_t good_labels[] = {0, 0, 8, 1, 0, 0, 0, SAMPLES, 9, 0, 4};

@@ -63,7 +63,7 @@ unsigned long cuda_on_cpu_calls(const char *function);
 unsigned long cuda_on_cpu_ranges(const char *name);
 unsigned long cuda_on_cpu_open_ranges(void);
 
-/* Reads device memory as a debugger would, without waiting for the work that is running. Nonzero if this is no live
+/* Reads device memory as a debugger would, without waiting for the work that is running. Nonzero if this is not live
  * device memory. */
 int cuda_on_cpu_peek(void *to, const void *device_memory, size_t nbytes);
 

@@ -1,4 +1,4 @@
-/* Flags, half-precision conversions, statuses and the hash. */
+/* Flags, half-precision conversions, statuses and hash functions. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -84,7 +84,7 @@ static void *answer(void *argument) {
     return NULL;
 }
 
-/* Past the wrap-around of the counter, with sleeping and with spinning waits. */
+/* Across the wrap-around of the counter, with sleeping and with spinning waits. */
 TEST(threads_answer_each_other) {
     for (int spins = 0; spins < 2; spins++) {
         struct ping_pong p = {.spin_us = spins ? 50 : 0, .start = UINT32_MAX - 200, .rounds = 1000};
@@ -164,7 +164,7 @@ static void *meet_often(void *argument) {
     return NULL;
 }
 
-/* A lost wake-up would delay a thread by one interval of its sleep; many of them would exceed the deadline. */
+/* A lost wake-up delays a thread by one interval of its sleep; many of them exceed the deadline. */
 TEST(a_bell_wakes_all_sleepers) {
     const ls_patience patiences[] = {{0}, {.yield_us = 100}, {.spin_us = 50}};
     for (int p = 0; p < 3; p++) {
@@ -231,19 +231,19 @@ TEST(known_fp16_values) {
         assert_true(signbit(ls_fp16_to_float(exact[i].bits)) == signbit(exact[i].value));
     }
     static const struct conversion rounded[] = {
-        {1.0f + 0x1p-11f, 0x3c00},     /* half way: to the even neighbour below */
-        {1.0f + 0x1.8p-10f, 0x3c02},   /* half way: to the even neighbour above */
+        {1.0f + 0x1p-11f, 0x3c00},     /* a tie: to the even neighbour below */
+        {1.0f + 0x1.8p-10f, 0x3c02},   /* a tie: to the even neighbour above */
         {1.0f + 0x1.002p-11f, 0x3c01}, /* just more than half */
-        {2047.5f, 0x6800},             /* into the next power of two */
-        {65519.996f, 0x7bff},          /* the last that does not overflow */
+        {2047.5f, 0x6800},             /* rounds up to the next power of two */
+        {65519.996f, 0x7bff},          /* the largest that does not overflow */
         {65520.0f, 0x7c00},
         {-65520.0f, 0xfc00},
         {1e30f, 0x7c00},
-        {0x1p-25f, 0x0000}, /* half of the least: to even, zero */
+        {0x1p-25f, 0x0000}, /* half of the smallest subnormal: to even, zero */
         {0x1.002p-25f, 0x0001},
         {0x1.8p-24f, 0x0002},
         {0x1.4p-23f, 0x0002},
-        {0x1.ffcp-15f, 0x0400}, /* a subnormal rounds up to the least normal */
+        {0x1.ffcp-15f, 0x0400}, /* a subnormal rounds up to the smallest normal */
         {1e-30f, 0x0000},
         {-1e-30f, 0x8000},
     };
@@ -257,17 +257,17 @@ TEST(known_bf16_values) {
     static const struct conversion pairs[] = {
         {0.0f, 0x0000},           {-0.0f, 0x8000},           {1.0f, 0x3f80},
         {-2.0f, 0xc000},          {INFINITY, 0x7f80},        {-INFINITY, 0xff80},
-        {0x1p-133f, 0x0001},      {0x1.fep127f, 0x7f7f},     {1 + 0x1p-8f, 0x3f80}, /* half way: to even, below */
-        {1 + 0x1.8p-7f, 0x3f82},                                                    /* half way: to even, above */
+        {0x1p-133f, 0x0001},      {0x1.fep127f, 0x7f7f},     {1 + 0x1p-8f, 0x3f80}, /* a tie: to even, below */
+        {1 + 0x1.8p-7f, 0x3f82},                                                    /* a tie: to even, above */
         {1 + 0x1.02p-8f, 0x3f81}, {0x1.fffffep127f, 0x7f80},                        /* the largest float overflows */
-        {0x1p-134f, 0x0000},                                                        /* half of the least subnormal */
+        {0x1p-134f, 0x0000},                                                        /* half of the smallest subnormal */
         {0x1.8p-133f, 0x0002},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         assert_int_equal(ls_bf16_from_float(pairs[i].value), pairs[i].bits);
         if (i < 8) assert_true(ls_bf16_to_float(pairs[i].bits) == pairs[i].value);
     }
-    uint32_t quiet_only_below = 0x7f800001; /* a NaN whose upper half alone would be infinity */
+    uint32_t quiet_only_below = 0x7f800001; /* a NaN whose upper 16 bits alone would be infinity */
     float nan_value;
     memcpy(&nan_value, &quiet_only_below, sizeof nan_value);
     assert_true(isnan(ls_bf16_to_float(ls_bf16_from_float(nan_value))));

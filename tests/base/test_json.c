@@ -1,4 +1,4 @@
-/* json: what is read, and that everything else is refused with the line on which it stands. */
+/* json: which texts are read, and that all others are refused with their line number. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ TEST(test_members_are_read) {
     ls_json_close(NULL);
 }
 
-/* Infinity, and whole numbers that doubles cannot tell from their neighbours, whatever the limits. */
+/* Infinity, and integers that doubles cannot distinguish from their neighbours, whatever the limits. */
 TEST(test_limits_of_doubles) {
     static const char *const texts[] = {"{\"a\": 9007199254740992}", "{\"a\": -9007199254740993}", "{\"a\": 1e999}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -75,7 +75,7 @@ TEST(test_limits_of_doubles) {
     ls_json_close(json);
 }
 
-/* A reader of one member, with what it is expected to find. */
+/* A reader of one member, and its expected result. */
 enum reader { NUMBER, WHOLE, TEXT, BOOL, OBJECT, ARRAY };
 
 static void read_member(ls_json *json, enum reader reader, const char *name) {

@@ -1,4 +1,4 @@
-/* What several processes of a job would say alike is said by one of them. */
+/* A message that several processes of a job would print is printed by one of them. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { PROCESSES = 8, MESSAGES = 1000 };
 
-/* Runs body in a child process; its exit status. */
+/* Runs body in a child process; returns its exit status. */
 static int in_child(int (*body)(int argument), int argument) {
     fflush(NULL);
     pid_t pid = fork();
@@ -28,7 +28,7 @@ static int is_first(int number) {
     return ls_log_once(message);
 }
 
-/* How many of the messages 0 .. n-1 this process is the first to say. */
+/* How many of the messages 0 .. n-1 this process is the first to report. */
 static int count_first(int n) {
     int count = 0;
     for (int i = 0; i < n; i++) count += is_first(i);
@@ -36,10 +36,10 @@ static int count_first(int n) {
 }
 
 static int without_memory(int fd) {
-    FILE *file = tmpfile(); /* the number of somebody else's file */
+    FILE *file = tmpfile(); /* the descriptor of an unrelated file */
     if (fd < 0) ls_log_once_join(file ? fileno(file) : -1);
     int said = count_first(2);
-    said += count_first(2); /* again, as if it were new */
+    said += count_first(2); /* again, as if for the first time */
     bool empty = !file || lseek(fileno(file), 0, SEEK_END) == 0;
     return said == 4 && empty ? 0 : 1;
 }
@@ -49,7 +49,7 @@ TEST(without_the_memory_everything_is_said) {
     assert_int_equal(in_child(without_memory, -1), 0);
 }
 
-/* A file of the right size is no page of a launcher's either. */
+/* A file of the right size is not a launcher's page either. */
 static int with_a_file(int unused) {
     (void)unused;
     FILE *file = tmpfile();
@@ -71,7 +71,7 @@ static int one_says_it(int fd) {
     if (said != 4) return 1;
     if (in_child(is_first, 1) != 0) return 2;
     if (in_child(is_first, 5) != 1) return 3;
-    return is_first(5) ? 4 : 0; /* the child was first, and counts although it is gone */
+    return is_first(5) ? 4 : 0; /* the child was first, and counts although it has ended */
 }
 
 TEST(another_process_does_not_say_it_again) {
@@ -81,7 +81,7 @@ TEST(another_process_does_not_say_it_again) {
     close(fd);
 }
 
-/* All at the same time: each message has one sayer. */
+/* All at the same time: exactly one process prints each message. */
 TEST(of_many_processes_one_says_it) {
     int fd = ls_log_once_create(), results[2], total = 0, counted;
     assert_int_equal(pipe(results), 0);
@@ -105,7 +105,7 @@ TEST(of_many_processes_one_says_it) {
     close(results[1]);
 }
 
-/* When there is no room, nothing is kept back. */
+/* When the page is full, no message is suppressed. */
 static int too_much(int fd) {
     ls_log_once_join(fd);
     return count_first(MESSAGES) == MESSAGES && is_first(MESSAGES - 1) ? 0 : 1;

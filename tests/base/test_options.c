@@ -1,4 +1,4 @@
-/* options: what is accepted, what is refused and with which line, and the --help page. */
+/* options: which are accepted, which are refused and with which message, and the --help page. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static void fill(ls_option *options, struct settings *s) {
     memcpy(options, rows, sizeof rows);
 }
 
-/* Parses "prog WORDS" into *s, which starts as the defaults; message gets the error line. */
+/* Parses "prog WORDS" into *s, which starts as the defaults; the error line is stored in message. */
 static ls_status parse(struct settings *s, const char *operands, char *words[], ls_parsed *parsed, char message[512]) {
     char *argv[16] = {"prog"};
     int argc = 1;
@@ -227,7 +227,7 @@ TEST(test_values_are_refused) {
         {{"--epochs="}, "option --epochs: '' is not a whole number"},
         {{"--epochs= 5"}, "option --epochs: ' 5' is not a whole number"},
         {{"--epochs=5x"}, "option --epochs: '5x' is not a whole number"},
-        {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, and nothing for terminals */
+        {{"--epochs=1\n2"}, "option --epochs: '1?2' is not a whole number"}, /* one line, without control characters */
         {{"--epochs=1.5"}, "option --epochs: '1.5' is not a whole number"},
         {{"--epochs=0"}, "option --epochs: 0 is out of range; expected 1 to 100"},
         {{"--epochs=101"}, "option --epochs: 101 is out of range; expected 1 to 100"},
@@ -261,7 +261,7 @@ TEST(test_values_are_refused) {
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
-/* --- letters, and the environment --------------------------------------------------------------------------------------- */
+/* --- single-letter options, and the environment ------------------------------------------------------------------- */
 
 struct lettered {
     int count;
@@ -302,7 +302,7 @@ TEST(test_letters) {
     assert_int_equal(s.count, 4);
     assert_true(s.module);
     assert_string_equal(s.text, "3");
-    assert_int_equal(first, 5); /* what follows is the program's own */
+    assert_int_equal(first, 5); /* the rest belongs to the program */
     assert_int_equal(parse_lettered(&s, WORDS("-mn7"), &first, message), LS_OK);
     assert_int_equal(s.count, 7);
     assert_int_equal(parse_lettered(&s, WORDS("-n"), &first, message), LS_ERR_USAGE);
@@ -327,7 +327,7 @@ TEST(test_variables_are_defaults) {
     assert_false(s.module);
     assert_null(s.text);
     assert_int_equal(parse_lettered(&s, WORDS("--nproc_per_node=2"), &first, message), LS_OK);
-    assert_int_equal(s.count, 2); /* the command line counts more */
+    assert_int_equal(s.count, 2); /* the command line takes precedence */
     setenv("TRY_STANDALONE", "yes", 1);
     assert_int_equal(parse_lettered(&s, WORDS("prog"), &first, message), LS_ERR_USAGE);
     assert_string_equal(message, "the environment's TRY_STANDALONE is 'yes', but must be 0 or 1");
@@ -371,7 +371,7 @@ static void read_page(char *words[], char *page, size_t capacity) {
     close(saved);
     assert_int_equal(status, LS_OK);
     assert_true(parsed.help);
-    assert_int_equal(s.epochs, 3); /* nothing is set when the page was asked for */
+    assert_int_equal(s.epochs, 3); /* nothing is set when the page was requested */
     rewind(file);
     page[fread(page, 1, capacity - 1, file)] = '\0';
     fclose(file);
@@ -409,7 +409,7 @@ TEST(test_help_shows_every_default) {
     assert_string_equal(page, expected);
 }
 
-/* The version lies in one place; the changelog's first heading is of it. */
+/* The version has one source; the changelog's first heading must match it. */
 TEST(test_version) {
     char page[200];
     read_page(WORDS("--epochs", "9", "--version", "--help"), page, sizeof page);

@@ -1,5 +1,5 @@
-/* --init from nanoGPT's state dict as safetensors: tied weights by two names, causal masks, a compiled model's names;
- * and files that do not fit. */
+/* --init from nanoGPT's state dict as safetensors: tied weights under two names, causal masks, the names of a compiled
+ * model; and files that do not fit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void add(struct content *c, const char *name, const ls_safetensor *like) 
     c->tensors[c->count++].name = name;
 }
 
-/* PyTorch's weights, with everything else that nanoGPT's state dict has. */
+/* PyTorch's weights, and all other entries of nanoGPT's state dict. */
 static struct content state_dict(void) {
     static uint8_t ones[2 * 16 * 16];
     static float minus;
@@ -71,7 +71,7 @@ TEST_IN(scratch, a_nanogpts_state_dict_is_loaded) {
     }
 }
 
-/* lockstep's file has neither masks nor the head's name, and loads in both programs. */
+/* A file of lockstep has neither the masks nor the name of the head, and both programs load it. */
 TEST_IN(scratch, what_is_saved_has_nanogpts_names_and_is_loaded) {
     ls_model *model = open_model(), *loaded = make_model(ls_model_device(model), TINY, 1, 9);
     assert_true(stored_load(INITIAL, "", model));

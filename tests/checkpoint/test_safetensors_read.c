@@ -11,7 +11,7 @@
 
 static const char *file_path(void) { return scratch_path(FILE_NAME); }
 
-/* Writes length, header and `data_nbytes` bytes of data that count from 0. */
+/* Writes length, header and `data_nbytes` bytes of data: 0, 1, 2, ... */
 static void craft_bytes(const char *header, size_t header_nbytes, size_t data_nbytes) {
     char *bytes = calloc(1, 8 + header_nbytes + data_nbytes);
     assert_non_null(bytes);
@@ -106,7 +106,7 @@ TEST_IN(scratch, files_that_cannot_be_read) {
     assert_int_equal(ls_safetensors_open(&file, scratch_folder()), LS_ERR_IO);
     assert_null(file);
     scratch_expect_error("not a regular file", scratch_folder());
-    const char *pipe = scratch_path("pipe"); /* which nobody writes to */
+    const char *pipe = scratch_path("pipe"); /* has no writer */
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(ls_safetensors_open(&file, pipe), LS_ERR_IO);
     scratch_expect_error("not a regular file", pipe);
@@ -169,7 +169,7 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
     expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
     craft_bytes("{}\0\0", 4, 0);
     expect_refusal(LS_ERR_FORMAT, "NUL character", NULL);
-    /* an escaped backslash before u0000 is not a zero, and these are well-formed */
+    /* an escaped backslash before u0000 is not a zero byte; these texts are well-formed */
     craft(
         "{\"\\\\u0000 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}",
         1);
@@ -178,7 +178,7 @@ TEST_IN(scratch, headers_that_are_no_json_object) {
     ls_safetensors_close(file);
 }
 
-/* Each row is the entry of a tensor named t in a file with 8 bytes of data. */
+/* Each row is the entry of a tensor t in a file with 8 bytes of data. */
 TEST_IN(scratch, entries_that_cannot_be) {
     static const struct {
         const char *entry, *text;
@@ -272,7 +272,7 @@ TEST_IN(scratch, metadata_that_cannot_be) {
     }
 }
 
-/* No prefix of a good file is a good file, and no spoilt byte brings the reader down. */
+/* No prefix of a valid file is valid, and no damaged byte crashes the reader. */
 TEST_IN(scratch, every_truncation_and_every_spoilt_byte) {
     craft("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
           "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}",
@@ -294,7 +294,7 @@ TEST_IN(scratch, every_truncation_and_every_spoilt_byte) {
     free(good);
 }
 
-/* Weights in another format: the line says which, and how to write them. */
+/* Weights in another format: the line names the format, and how to convert it. */
 TEST_IN(scratch, files_of_other_formats_are_named) {
     static const struct {
         const char *begin, *words;

@@ -1,4 +1,4 @@
-/* A GPU as a device: opening, tasks of the host, failures of work, events, threads, marks. */
+/* A GPU as a device: opening, host tasks, failures of work, events, threads, marks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -74,7 +74,8 @@ TEST_IN(scratch, a_task_of_the_host_runs_when_the_stream_has_come_to_it) {
     free(host);
 }
 
-/* device.h: a failure poisons the device; later work is skipped; a synchronise returns and clears it. */
+/* device.h: a failure poisons the device; later work is skipped; a synchronize call returns the failure and clears
+ * it. */
 TEST_IN(scratch, a_failed_task_stops_the_device_until_somebody_looks) {
     struct gpus gpus = open_gpus(1);
     ls_stream *compute = gpu_stream(&gpus, 0, LS_STREAM_COMPUTE), *copy = gpu_stream(&gpus, 0, LS_STREAM_COPY);

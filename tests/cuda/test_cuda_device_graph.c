@@ -139,7 +139,7 @@ TEST_WITH(open_step, close_step, a_recording_waits_for_what_was_enqueued_before)
     ls_event_record(batch, copy);
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
     ls_stream_wait_event(step->compute, batch); /* recorded before the graph */
-    for (int i = 0; i < 9; i++)                 /* each copy uses a staging buffer, and there are fewer of these */
+    for (int i = 0; i < 9; i++)                 /* more copies than staging buffers, of which each uses one */
         ls_copy(copy, step->y, zeros, sizeof zeros);
     ls_copy(copy, zeros, step->y, sizeof zeros);
     ls_event_record(batch, copy);
@@ -175,7 +175,7 @@ TEST_WITH(open_step, close_step, what_needs_the_host_cannot_be_part) {
     assert_int_equal(ls_device_synchronize(device), LS_ERR_UNSUPPORTED); /* and works again */
 
     assert_int_equal(ls_graph_begin(step->compute), LS_OK);
-    ls_device_fail(device, LS_ERR_IO); /* work that is enqueued from here on would be missing in the graph */
+    ls_device_fail(device, LS_ERR_IO); /* later work would be missing from the graph */
     enqueue_step(step);
     assert_int_equal(ls_graph_end(step->compute, &graph), LS_ERR_IO);
     assert_null(graph);

@@ -1,5 +1,5 @@
 /* The programs when the GPUs, their driver or NCCL are not usable, or fail during a run: exit status 1, 2 or 3, and one
- * line that says what failed, where, and what to do; no process or file is left. */
+ * line that says what failed, where, and what to do; no process or file is left behind. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct refusal {
     const char *text;
 };
 
-/* One line, of the program itself: no rank has begun. */
+/* One line, from the program itself: no rank has started. */
 static void expect_refusals(const struct refusal *cases, size_t count) {
     static program p;
     for (size_t i = 0; i < count; i++) {
@@ -31,7 +31,7 @@ static void expect_refusals(const struct refusal *cases, size_t count) {
     }
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------------- */
+/* --- the machine -------------------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_no_gpu) {
     static const struct refusal cases[] = {
@@ -92,8 +92,7 @@ TEST_IN(programs, test_busy_or_full_gpus) {
     };
     expect_refusals(cases, COUNT_OF(cases));
     static program p;
-    /* the pool passes the request on to the GPU, whose refusal is reported with the amount, the category and what would
-     * help */
+    /* the pool passes the request to the GPU, whose refusal is reported with the size, the category and a hint */
     program_run(&p, "CUDA_ON_CPU_DEVICES=1 CUDA_ON_CPU_MEMORY=100000000 dp_train --model deep --steps 1 --quiet");
     assert_int_equal(p.status, 1);
     assert_int_equal(count_lines(p.err_text), 1);
@@ -102,10 +101,10 @@ TEST_IN(programs, test_busy_or_full_gpus) {
         fail_msg("a full GPU is told as: %s", p.err_text);
 }
 
-/* --- in the middle of a run ------------------------------------------------------------------------------------------- */
+/* --- in the middle of a run --------------------------------------------------------------------------------------- */
 
-/* One error of the program (the run may have printed on stdout), with all the texts; the ranks' positions may
- * follow. */
+/* One error line from the program (the run may have printed on stdout) that contains all the texts; the ranks'
+ * positions may follow. */
 static void expect_end(const char *line, int status, const char *text, const char *another) {
     static program p;
     program_run(&p, "%s " SMALL, line);
@@ -164,7 +163,7 @@ typedef struct job {
     int port;
 } job;
 
-/* `environment` is that of this rank only. */
+/* `environment` applies to this rank only. */
 static void start_rank(job *j, int rank, const char *environment, const char *options) {
     program_start(&j->ranks[rank],
                   "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
@@ -217,12 +216,12 @@ TEST_IN(programs, test_a_rank_stops) {
     program_await(&j.ranks[0], "\n");
     usleep(100000);
     kill(j.ranks[1].pid, SIGSTOP);
-    expect_rank(&j, 0, 3, " within 2 s"); /* whether it "did not come" depends on where it was stopped */
+    expect_rank(&j, 0, 3, " within 2 s"); /* the message "did not come" depends on where it was stopped */
     kill(j.ranks[1].pid, SIGCONT);
     expect_rank(&j, 1, 3, "has given up");
 }
 
-/* The others learn of it, and none of them waits for ever. */
+/* The others are notified, and none of them waits for ever. */
 TEST_IN(programs, test_a_kernel_fails_on_one_rank) {
     static job j;
     static const char *const options[] = {"--backend nccl --epochs 100000", "--backend shm --epochs 100000"};
@@ -247,7 +246,7 @@ TEST_IN(programs, test_nccl_does_not_come_up) {
     expect_rank(&j, 1, 3, "NCCL did not initialize within 1 s");
 }
 
-/* A folder that has ls_cuda.so (and what it needs), and no ls_nccl.so. */
+/* A folder with ls_cuda.so (and its dependencies), but without ls_nccl.so. */
 static const char *plugins_without_nccl(void) {
     static const char *const files[] = {"ls_cuda.so", "libcuda_on_cpu.so"};
     static char setting[4096];
@@ -288,7 +287,7 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     expect_rank(&j, 0, 0, "staged through host memory, without NCCL: there is no ");
     assert_int_equal(program_finish(&j.ranks[1]), 0);
     assert_string_equal(j.ranks[1].err_text, "");
-    /* and the ranks share a GPU that they see under different numbers */
+    /* the ranks share a GPU that they see under different numbers */
     j.port = free_port();
     for (int r = 0; r < RANKS; r++) {
         start_rank(&j, r, r == 0 ? "CUDA_VISIBLE_DEVICES=1,0" : "CUDA_VISIBLE_DEVICES=0,1",
@@ -297,7 +296,7 @@ TEST_IN(programs, test_the_reason_for_staging_is_the_true_one) {
     for (int r = 0; r < RANKS; r++) expect_rank(&j, r, 2, "a GPU per rank, but ranks 0 and 1 share GPU 0;");
 }
 
-/* --spawn adds a line that names the rank and what it said. */
+/* --spawn adds a line that names the rank and its error. */
 TEST_IN(programs, test_a_launcher_tells_whose_failure_it_was) {
     static program p;
     program_run(&p, "CUDA_ON_CPU_DEVICES=2 CUDA_ON_CPU_FAIL=ncclAllReduce:2:3 ddp_train --spawn 2 " SMALL);

@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 
-/* Which thread this is, counted by its first read of this dataset. */
+/* This thread's number, assigned at its first read of this dataset. */
 static int this_thread(numbers *n) {
     static _Thread_local int of, number;
     if (of != n->id) number = atomic_fetch_add(&n->threads, 1) + 1;

@@ -15,7 +15,7 @@ static ls_batches *create(const ls_batches_options *options, int rank) {
     return batches;
 }
 
-/* Strided: the batches, one after the other, are the rank's DistributedSampler list. */
+/* Strided: the batches, concatenated, are the rank's DistributedSampler list. */
 static void expect_strided(const ls_batches_options *options, int64_t epoch) {
     int64_t local = options->global_batch / options->world_size;
     for (int rank = 0; rank < options->world_size; rank++) {
@@ -49,7 +49,7 @@ static void expect_strided(const ls_batches_options *options, int64_t epoch) {
     }
 }
 
-/* Contiguous: the ranks' pieces, side by side, are the batches of the one global order, cut as torch.chunk does. */
+/* Contiguous: the ranks' pieces, concatenated, are the batches of the one global order, cut as torch.chunk does. */
 static void expect_contiguous(const ls_batches_options *options, int64_t epoch) {
     int64_t order[MAX_COUNT];
     for (int64_t i = 0; i < options->dataset_count; i++) order[i] = i;
@@ -99,7 +99,7 @@ TEST(each_way_of_sharing_in_every_case) {
     }
 }
 
-/* Samples r, r + W, ... of the order, none twice, cut into batches; the step's count is what all ranks have of it. */
+/* Samples r, r + W, ... of the order, none twice, cut into batches; the step's count is the total of all ranks. */
 static void expect_uneven(const ls_batches_options *options, const int64_t *order) {
     int64_t n = options->dataset_count, world_size = options->world_size, local = options->global_batch / world_size;
     int64_t seen = 0;
@@ -144,7 +144,7 @@ TEST(uneven_shards_repeat_nothing) {
                                               .uneven = true,
                                               .seed = 3};
                 expect_uneven(&options, order);
-                options.drop_last = true; /* cuts to equal lengths anyway */
+                options.drop_last = true; /* gives equal lengths anyway */
                 expect_strided(&options, 1);
                 options.shard = LS_SHARD_CONTIGUOUS;
                 expect_contiguous(&options, 1);

@@ -1,4 +1,4 @@
-/* Folders of each layout: what is read, how it is normalized, and what a folder is refused for. */
+/* Folders of each layout: how they are read and normalized, and why a folder is refused. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +137,7 @@ TEST_IN(scratch, the_training_data_give_each_channel_its_mean_and_deviation) {
     ls_dataset_describe_normalization(train, text, sizeof text);
     ls_dataset_describe_normalization(test, gray, sizeof gray);
     assert_string_equal(text, "auto (mean 0.5 0.249 0.1235, deviation 0.2898 0.1449 0.07244)");
-    assert_string_equal(gray, text); /* the test samples are normalized as the training samples are */
+    assert_string_equal(gray, text); /* the test samples are normalized like the training samples */
     static float inputs[3072];
     assert_int_equal(ls_dataset_read(test, (const int64_t[]){0}, 1, inputs, NULL, NULL), LS_OK);
     for (int i = 0; i < 3072; i++) {
@@ -166,7 +166,7 @@ TEST_IN(scratch, what_is_usual_depends_on_the_files) {
     assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_folder(), &normalize), LS_OK);
     assert_int_equal(normalize, LS_NORMALIZE_NONE);
     close_folder();
-    normalize = LS_NORMALIZE_AUTO; /* each feature by itself: 1 4, 2 5, 3 9 */
+    normalize = LS_NORMALIZE_AUTO; /* each feature separately: 1 4, 2 5, 3 9 */
     float input[3];
     assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_folder(), &normalize), LS_OK);
     assert_int_equal(ls_dataset_read(train, (const int64_t[]){1}, 1, input, NULL, NULL), LS_OK);
@@ -174,7 +174,7 @@ TEST_IN(scratch, what_is_usual_depends_on_the_files) {
     close_folder();
 }
 
-/* One pair of numbers for the pixels of flattened images, as for images of one channel. */
+/* One mean and one deviation for all pixels of flattened images, as for images of one channel. */
 TEST_IN(scratch, bytes_without_channels_share_their_numbers) {
     static const char *const shapes[] = {"(2, 2)", "(2, 1, 2)"};
     char text[200];
@@ -245,7 +245,7 @@ TEST_IN(scratch, what_is_no_data_gets_its_own_line) {
         unlink(scratch_path(rows[i].name));
     }
     int normalize = -1;
-    for (size_t i = 0; i + 2 < sizeof rows / sizeof *rows; i++) { /* the same files in place of the folder */
+    for (size_t i = 0; i + 2 < sizeof rows / sizeof *rows; i++) { /* the same files passed instead of the folder */
         scratch_write(rows[i].name, "x", 1);
         assert_int_equal(ls_dataset_open_folder(&train, NULL, scratch_path(rows[i].name), &normalize), LS_ERR_IO);
         scratch_expect_error("is a file; expected a folder: ", strstr(rows[i].text, "it with"));
@@ -267,7 +267,7 @@ TEST_IN(scratch, the_folder_that_was_meant) {
     scratch_expect_error("fashion-mnist is not installed: apt-get install dataset-fashion-mnist", NULL);
 }
 
-/* Where the package is installed, its name leads to it; a folder of that name goes first. */
+/* If the package is installed, its name refers to it; a folder of that name takes precedence. */
 TEST_IN(scratch, fashion_mnist_by_name) {
     const char *installed = "/usr/share/datasets/fashion-mnist";
     bool is_there = access(installed, F_OK) == 0;

@@ -1,4 +1,4 @@
-/* Pairs of NumPy arrays: what is taken, and what is refused, each with its own line. */
+/* Pairs of NumPy arrays: which are accepted, and which are refused, each with its own message. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,12 +102,12 @@ TEST_IN(scratch, gzipped_arrays_and_headers_of_version_2) {
     ls_dataset_close(open_good());
     memcpy(header, "\x93NUMPY\2\0\x76\0\0\0", 12);
     memcpy(header + 12, plain + 10, nbytes - 10);
-    scratch_write("inputs.npy", header, nbytes + 2); /* goes before the gzipped one */
+    scratch_write("inputs.npy", header, nbytes + 2); /* takes precedence over the gzipped one */
     ls_dataset_close(open_good());
     free(plain);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- files that are refused --------------------------------------------------------------------------------------- */
 
 struct refusal {
     const char *file, *descr, *shape;
@@ -149,7 +149,7 @@ TEST_IN(scratch, arrays_that_are_refused) {
     }
 }
 
-/* Replaces text in the header of inputs.npy by another of the same length. */
+/* Replaces text in the header of inputs.npy by a text of the same length. */
 static void change_header(const char *from, const char *to) {
     size_t nbytes;
     write_good();

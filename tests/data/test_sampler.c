@@ -57,7 +57,7 @@ TEST(epoch_0_of_23_samples) {
     }
 }
 
-/* The first 23 mod 4 ranks get the samples that do not divide; rank 3's repeated 19 is gone. */
+/* The first 23 mod 4 ranks get the remaining samples; rank 3's repeated 19 is not in its list. */
 TEST(uneven_lists_of_23_samples) {
     static const int64_t shuffled[4][6] = {
         {19, 15, 4, 9, 5, 18}, {8, 20, 7, 10, 17, 0}, {16, 22, 6, 1, 11, 21}, {3, 14, 13, 12, 2}};

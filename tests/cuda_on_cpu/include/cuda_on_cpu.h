@@ -14,10 +14,10 @@
  *                        slices:N    matrix multiplies sum N slices (1 to 64) of the inner dimension separately, then
  *                                    the slices
  *                        place       one more slice if a matrix does not begin at a multiple of 16 bytes
- *                        cut         tensor cores: fp32 inputs of TF32 lose their low bits, and sums of TF32's and of
- *                                    halves' products lose what lies below the 24 bits of the largest in each block
+ *                        cut         tensor cores: fp32 inputs of TF32 lose their low bits, and sums of TF32, fp16 and
+ *                                    bf16 products lose the bits below the 24 bits of the largest in each block
  *                        ulps        expf and logf are off by up to 2 units in the last place
- *                        flush       products take and give zeros instead of what is subnormal as fp32
+ *                        flush       matrix multiplies read and write zeros instead of subnormal fp32 numbers
  *   CUDA_ON_CPU_NO_POOLS=1           GPUs that report no memory pools, as old ones do
  *   CUDA_ON_CPU_FAIL=name:nth:code,...   the nth call of that function returns that error (0th: every call); the name
  *                                    "kernel": the nth launched kernel fails asynchronously and its device is broken
@@ -63,7 +63,7 @@ unsigned long cuda_on_cpu_calls(const char *function);
 unsigned long cuda_on_cpu_ranges(const char *name);
 unsigned long cuda_on_cpu_open_ranges(void);
 
-/* Reads device memory as a debugger would, without waiting for the work that is running. Nonzero if this is no live
+/* Reads device memory as a debugger would, without waiting for the work that is running. Nonzero if this is not live
  * device memory. */
 int cuda_on_cpu_peek(void *to, const void *device_memory, size_t nbytes);
 

@@ -51,7 +51,7 @@ static void golden_rank(struct rank *rank) {
         struct reduced r;
         ddp_reducer_options options = compressed((ls_dtype)half, 25);
         reduced_create(rank, &r, "mlp:1,8", 1, &options);
-        for (int turn = 0; turn < 2; turn++) { /* then uncompressed gradients are rounded differently */
+        for (int turn = 0; turn < 2; turn++) { /* the second rounds uncompressed gradients differently */
             turn_of_dy(rank, &r, dy, 8);
             for (size_t p = 0; p < 2; p++) {
                 const float *gradient = ls_model_parameter(r.model, p)->gradient;

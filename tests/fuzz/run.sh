@@ -43,7 +43,7 @@ keep() { # name, files
     echo "tests/fuzz/corpus/$name.tar.gz: $(find "$folder/kept" -type f | wc -l) inputs"
 }
 
-# Runs one target, and prints a line of results, and after a crash the place of its input.
+# Runs one target, and prints a line of results, and after a crash the path of its input.
 run_one() { # folder, name, seconds
     found=$1/corpus/$2 kept=$1/kept/$2 log=$1/log-$2
     mkdir -p "$found" "$1/tmp"

@@ -73,7 +73,7 @@ static void poor_rank(struct rank *rank) {
     ls_status status = ddp_create(&parallel, model, &ddp);
     CHECK(status == (poor ? LS_ERR_NO_MEMORY : LS_ERR_PEER));
     CHECK(parallel == NULL);
-    /* the poor rank stays until the other one has the message, which must not come from its leaving */
+    /* the poor rank leaves only after the other one has the message, which must not result from its leaving */
     if (!poor) ls_flag_raise(told);
     if (poor) CHECK(ls_flag_wait(told, 1, 0, ls_now_us() + 10e6));
     CHECK(strstr(rank->message, poor ? "device 0 is out of memory" : "rank 1") != NULL);

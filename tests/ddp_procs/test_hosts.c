@@ -79,7 +79,7 @@ TEST(test_hosts_are_numbered_by_their_lowest_ranks) {
     expect(cases, 4, 2);
 }
 
-/* Two of the launcher's agents run on one host, whatever it reports. */
+/* Two agents of a launcher are on one host if one machine runs them, whatever their variables. */
 TEST(test_processes_of_one_machine_are_on_one_host) {
     static const rank_case cases[] = {{NULL, NULL, "1: 0 0, "}, {NULL, NULL, "1: 0 0, "}};
     expect(cases, 2, 1);

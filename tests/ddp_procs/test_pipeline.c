@@ -198,7 +198,7 @@ static void tied_rank(struct rank *rank) {
 TEST_IN(scratch, copies_stay_equal) {
     for (int stages = 2; stages <= 4; stages++) {
         struct beside_one run = {.plan = make(gpt_plan(), stages, 1, 4)};
-        run.plan.allreduce = stages == 2 ? "ring" : "naive"; /* whose order depends on where an element lies */
+        run.plan.allreduce = stages == 2 ? "ring" : "naive"; /* its order depends on an element's position */
         run.plan.optimizer.clip_norm = stages == 3 ? 0.5 : 0;
         run.plan.schedule = stages == 3 ? DDP_GPIPE : DDP_1F1B;
         const struct plan one = plan_equal(&run.plan);

@@ -138,7 +138,7 @@ static void rebuild_rank(struct rank *rank) {
         CHECK(tensor->gradient != before[p]);
         CHECK(memcmp(tensor->gradient, copies[p], tensor->count * sizeof(float)) == 0);
     }
-    /* in the order in which they were ready: the last layer's bias comes first */
+    /* in order of readiness: the last layer's bias is first */
     CHECK(ls_model_parameter(r.model, 3)->gradient < ls_model_parameter(r.model, 2)->gradient);
     CHECK(ls_model_parameter(r.model, 1)->gradient < ls_model_parameter(r.model, 0)->gradient);
     ls_memory_report memory;

@@ -166,7 +166,7 @@ TEST(micro_batches) {
         }
 }
 
-/* The norm is that of all gradients: a limit of a tenth of it scales all by a tenth. */
+/* The norm is that of all gradients: with a limit of a tenth of it, all are scaled by a tenth. */
 TEST(the_norm_is_clipped_over_all_ranks) {
     for (int mode = MODE_ZERO1; mode < MODE_TENSOR; mode++) /* its layers have 33 units */
         for (int ranks = 1; ranks <= 5; ranks++) {

@@ -76,8 +76,7 @@ static uint64_t step_traffic(struct rank *rank, struct job *job, size_t k) {
     return after.sent_bytes - before.sent_bytes;
 }
 
-/* Tensor sizes are multiples of what 2 and 4 ranks need, so that there is no padding. A step counts the announced
- * bytes. */
+/* Tensor sizes that need no padding on 2 and 4 ranks. A step counts the announced bytes. */
 static void count_traffic(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct plan ddp_plan = *plan;

@@ -14,7 +14,7 @@
 #include "tests/nn/models.h"
 #include "tests/parallel/outcomes.h"
 
-/* A tensor whose 5 % are less than one element. */
+/* A tensor with so few elements that 5 % of them are less than one. */
 static const struct plan small = {
     .mode = MODE_TOPK, .devices = 3, .model = "mlp:20,33,13,7", .batch = 24, .steps = 6, .samples = 3 * 24 + 5};
 
@@ -254,7 +254,7 @@ static void close_pair(struct pair *pair) {
     ls_comm_destroy(pair->comm);
 }
 
-/* Adds what this rank has just sent of all parameters (one bucket). */
+/* Adds the contributions that this rank has just sent for all parameters (one bucket). */
 static void add_sent(const struct session *s, double *sums) {
     const struct topk *t = state_of(s);
     size_t stride = 0;

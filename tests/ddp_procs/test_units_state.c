@@ -253,8 +253,8 @@ TEST(a_nan_in_a_slice_names_the_parameter) {
         }
 }
 
-/* One rank's batch is not finite: the others have finite values, and are in their backward when it looks for the
- * reason. */
+/* One rank's batch is not finite. The others have finite values, and are in their backward when that rank searches for
+ * the cause. */
 static void lose_a_sample(struct rank *rank) {
     const struct plan *plan = rank->argument;
     struct job job;

@@ -20,7 +20,7 @@ static void check_failure(struct devices *devices) {
     ls_event *failed = new_event("failed");
     int busy = 0, skipped = 0, late = 0, unharmed = 0;
     struct store to_late = {&late, 1, 0}, to_skipped = {&skipped, 1, 0};
-    store(comm, &busy, 1, 20000); /* keeps a worker busy, so that what follows is still queued */
+    store(comm, &busy, 1, 20000); /* keeps a worker busy, so that later work is still queued */
     ls_stream_launch(compute, "fails", failing_task, "", 1);
     ls_event_record(failed, compute);
     ls_stream_wait_event(comm, failed);

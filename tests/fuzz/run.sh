@@ -18,7 +18,7 @@ check() {
     return 1
 }
 
-# Unpacks the kept inputs into a folder, and removes what was there.
+# Unpacks the kept inputs into a folder, after removing its contents.
 unpack() { # name, folder
     rm -rf "$2"
     mkdir -p "$2" && tar -xzf "tests/fuzz/corpus/$1.tar.gz" -C "$2"

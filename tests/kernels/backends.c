@@ -68,7 +68,7 @@ static void find_backends(void) {
 
 static const struct backend *current;
 static ls_device *host, *gpu;
-static struct ls_backend rerouted; /* that of CPU devices, but for operations */
+static struct ls_backend rerouted; /* as for CPU devices, except for operations */
 static kernel_alignment chosen_alignment;
 static unsigned calls;
 static bool uses_best;

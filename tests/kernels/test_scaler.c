@@ -296,7 +296,7 @@ TEST_CASE(the_scale_changes_by_the_rule) {
     expect_scaler(update((struct ls_scaler_state){8, 2, 4}, 1, rule), 4, 0, 5);
     /* only at the interval, not beyond it: as in PyTorch, where the interval may have been shortened meanwhile */
     expect_scaler(update((struct ls_scaler_state){8, 3, 4}, 0, rule), 8, 4, 4);
-    /* never to infinity, and never stopped on the way down */
+    /* the scale never grows to infinity, and can always shrink */
     expect_scaler(update((struct ls_scaler_state){0x1p127f, 2, 0}, 0, rule), 0x1p127f, 0, 0);
     expect_scaler(update((struct ls_scaler_state){0x1p126f, 2, 0}, 0, rule), 0x1p127f, 0, 0);
     expect_scaler(update((struct ls_scaler_state){0x1p-149f, 0, 0}, 1, rule), 0, 0, 1);

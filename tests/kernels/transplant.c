@@ -78,7 +78,7 @@ static ls_dtype type_of(enum use use, const void *at, ls_dtype latest) {
                               : latest;
 }
 
-/* Those that are addresses, and their number. */
+/* The arguments that are addresses, and their number. */
 static int addresses_of(struct ls_op *op, struct argument arguments[MAX_ARGUMENTS]) {
     int n = 0;
     ls_dtype latest = LS_FP32;

@@ -180,7 +180,7 @@ TEST_IN(scratch, a_network_takes_sizes_of_the_data) {
     scratch_expect_error("the path is too long", NULL);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------------------------- */
+/* --- invalid texts ------------------------------------------------------------------------------------------------ */
 
 struct refusal {
     const char *text, *sizes, *message;

@@ -81,7 +81,7 @@ TEST(devices_scale_the_rate) {
     assert_true(ls_scaled_rate(0.001, LS_RATE_SQRT, 1) == 0.001);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------------------------- */
+/* --- invalid schedules -------------------------------------------------------------------------------------------- */
 
 static void expect_refused(ls_schedule s, const char *option, const char *another) {
     assert_int_equal(ls_schedule_check(&s), LS_ERR_USAGE);

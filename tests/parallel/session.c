@@ -32,7 +32,7 @@ static ls_status open_devices(struct session *s, const struct plan *plan) {
 static int micro_batches(const struct plan *plan) { return plan->accumulate > 0 ? plan->accumulate : 1; }
 
 /* The largest number of samples of a micro-batch, over all devices; DataParallel needs at least one for each. A network
- * that is split has room for its replica's. */
+ * that is split has room for the samples of its replica. */
 static size_t max_batch(const struct plan *plan) {
     size_t replicas = plan->mode >= MODE_SPLIT ? (size_t)plan_replicas(plan) : 1, devices = (size_t)plan->devices;
     size_t rows = ls_micro_batch_rows((plan->batch + replicas - 1) / replicas, micro_batches(plan));

@@ -291,7 +291,7 @@ static ls_memory_report memory_of(struct plan plan, ls_dtype precision, int devi
     return report;
 }
 
-/* Sizes are multiples of what allocations are rounded to. */
+/* Sizes are multiples of the unit to which allocations are rounded. */
 TEST(half_precision_takes_half_the_memory) {
     enum { INPUTS = 64, HIDDEN = 128, OUTPUTS = 32, BATCH = 64 };
     static const size_t parameters = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * OUTPUTS;

@@ -218,7 +218,7 @@ static void expect_copies(const struct rank *rank, const struct plan *plan, cons
 }
 
 /* tests/trace checks the ancestors through which a task waits for the same phase of another device. Here the result of
- * the threads' hand-offs for the whole step is checked: the update comes after all work of the replicas. */
+ * the threads' hand-offs for the whole step is checked: the update follows all work of the replicas. */
 static void expect_dp(const struct rank *rank, const struct plan *plan, const struct recorded *r) {
     expect_copies(rank, plan, r);
     for (int step = UNSEEN_STEPS; step < UNSEEN_STEPS + SEEN_STEPS; step++) {

@@ -1,6 +1,6 @@
-/* The parts of a report that come from others: pictures, answers in Markdown, other text; the first byte of the input
- * selects one. For any input the page gets only elements of a short list, each with its end tag, and attributes that
- * neither run nor fetch anything: it is well-formed XML, which expat parses. */
+/* The untrusted parts of a report: pictures, answers in Markdown, other text; the first byte of the input selects one.
+ * For any input the page gets only elements of a short list, each with its end tag, and attributes that neither run nor
+ * fetch anything: it is well-formed XML, which expat parses. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -118,7 +118,7 @@ static void send_piece(ddp_service *service, struct peer peers[CLIENTS], int whi
     }
 }
 
-/* For all bytes that are accepted as a header: what is written is what was read. */
+/* For all bytes that are accepted as a header: writing it gives the bytes that were read. */
 static void check_headers(const uint8_t *data, size_t nbytes) {
     unsigned char again[DDP_HELLO_NBYTES], twice[DDP_HELLO_NBYTES];
     ddp_hello hello;

@@ -9,9 +9,11 @@
 #   6. `test_NAME` in a page is a test, or a test program;
 #   7. README.md has at most 150 lines of at most 100 bytes.
 # usage: tests/check_docs.sh                    checks
-#        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all of them): the lines of blocks "sh run";
-#                                               "(exit status N)" in a comment: expects N, not 0. Labs ask for no predictions
-#                                               The last command before a block "text said" must have printed its lines, numbers aside
+#        tests/check_docs.sh --run [PAGE...]    runs the commands of the pages (all): lines of blocks "sh run"
+#                                               "(exit status N)" in a comment: expects N, not 0
+#                                               Labs ask for no predictions
+#                                               The last command before a block "text said" must have printed its
+#                                               lines, numbers aside
 #        tests/check_docs.sh --self-test        plants violations in a copy and fails unless each is found
 # BUILD: the folder with the programs (build). DOCS_DEADLINE_S: seconds for a command, 120
 set -u

@@ -442,7 +442,7 @@ check-docs: ## what pages and comments name is there: files, headings, targets, 
 	@BUILD=$(BUILD) tests/check_docs.sh $(if $(RUN),--run $(call each_quoted,$(filter-out 1,$(RUN))))
 
 .PHONY: platform-check
-platform-check: ## README's commands in fresh roots of Debian releases, as root with debootstrap, half an hour each [RELEASES='bookworm trixie' MIRROR= ROOMS=, or none]
+platform-check: ## README's commands in fresh roots of Debian releases, as root with debootstrap [RELEASES='bookworm trixie' MIRROR= ROOMS=, or none]
 	@MIRROR=$(call quoted,$(MIRROR)) ROOMS=$(call quoted,$(ROOMS)) tests/platforms.sh $(BUILD) $(call each_quoted,$(RELEASES))
 
 .PHONY: guides-check

@@ -30,8 +30,9 @@ static ls_status take_rank_0(ddp_rank *self, const ddp_settings *s) {
                                       : "give the number of ranks with --spawn N, not by a launcher");
     }
     if (s->pipeline > 1)
-        return ls_fail(LS_ERR_USAGE, "--pipeline does not go with --device-kind meta, where one rank stands for all: "
-                                     "build/plan records a rank of each stage");
+        return ls_fail(LS_ERR_USAGE,
+                       "--pipeline cannot be combined with --device-kind meta, where one rank stands for all: "
+                       "build/plan records a rank of each stage");
     if (s->spawn > 0) self->world_size = self->local_world_size = s->spawn;
     ls_note("rank 0 of %d is recorded, in this process; the others are taken to do the same", self->world_size);
     return LS_OK;

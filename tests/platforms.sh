@@ -3,7 +3,7 @@
 # tree's last commit and runs the README's commands as a new user types them: make setup, make, make test, hello, both
 # modes, a short bench; and install-check. Of this machine only the kernel is used. The roots are mounts in namespaces
 # that end with this script; its folder is removed, too.
-# usage: tests/platforms.sh BUILD [RELEASE...]      bookworm and trixie if none is named; as root, 3 GB of TMPDIR and half an hour for each
+# usage: tests/platforms.sh BUILD [RELEASE...]      bookworm and trixie if none is named; as root, 3 GB of TMPDIR for each
 #        tests/platforms.sh --same-bits      only the step of that name, in any built tree
 #        MIRROR: of Debian (debootstrap's own if not given); ROOMS: the tests of these rooms ('*'), ROOMS=none: no tests
 # BUILD/platforms/RELEASE.log has the whole output. Exit status: 0 all passed, 1 something failed or was not run, 2

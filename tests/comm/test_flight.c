@@ -287,7 +287,7 @@ static void busy_body(struct rank *rank) {
     while (rank->rank > 0 && atomic_load(&log->enqueued) < MANY) {
         for (int place = 0; place < LS_FLIGHT_KEPT; place++) {
             ls_flight_operation o;
-            if (!ls_flight_read_entry(&log->rings[0], place, &o)) continue;
+            if (!ls_flight_read_entry(&log->rings[0], place, &o) || o.number > MANY) continue; /* > MANY: the barrier */
             CHECK(o.sequence == o.number && o.count == 3 * o.number && o.label_number == (int)o.number);
             CHECK(o.root == (int)(o.number % 3) && strcmp(o.label, o.number % 2 ? "odd" : "even") == 0);
         }

@@ -175,7 +175,7 @@ static void twice_body(struct rank *rank) {
 static void cpu_body(struct rank *rank) {
     CHECK(rank_open(rank, "inline", NULL, LONG_TIMEOUT_S) == LS_OK);
     CHECK(rank_attach(rank, LS_COMM_STAGED, NULL, LONG_TIMEOUT_S) == LS_ERR_INVALID);
-    CHECK(gpu_rank_says(rank, "is no GPU"));
+    CHECK(gpu_rank_says(rank, "is not a GPU"));
     rank_close(rank);
 }
 

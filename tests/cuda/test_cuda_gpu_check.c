@@ -168,7 +168,7 @@ TEST_IN(programs, tests_are_judged) {
     expect_verdict("test_fails", "broken", "a_sum: ended with exit status 1");
     expect_verdict("test_crashes", "broken", "a_product: was killed by signal 11");
     expect_verdict("test_silent", "broken", "no test ran");
-    expect_in(p.err_text, "3 results are broken");
+    expect_in(p.err_text, "3 results are wrong");
 }
 
 /* The program that walks all operations: red, so each operation and rung is asked by itself. */
@@ -180,7 +180,7 @@ TEST_IN(programs, a_broken_operation_is_found) {
     expect_verdict("test_walk gemm fast", "broken", "a_sum: ended with exit status 1");
     expect_verdict("test_walk gemm naive", "held", "");
     expect_verdict("test_walk fill fast", "held", "");
-    expect_in(p.err_text, "2 results are broken");
+    expect_in(p.err_text, "2 results are wrong");
 }
 
 TEST_IN(programs, the_sanitizer_is_judged) {

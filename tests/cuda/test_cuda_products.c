@@ -126,7 +126,7 @@ TEST_CASE(products_that_are_refused) {
     product.dtype = product.c_dtype = LS_FP32;
     product.k = (size_t)INT32_MAX + 1;
     assert_int_equal(try_product(kernel_gpu_stream(), &product), LS_ERR_INVALID);
-    scratch_expect_error("matmul", "too large");
+    scratch_expect_error("matmul", "exceed what cuBLAS can take");
     product.k = 1;
     ls_stream *copy = ls_device_stream(ls_stream_device(kernel_gpu_stream()), LS_STREAM_COPY);
     assert_int_equal(try_product(copy, &product), LS_ERR_INVALID);

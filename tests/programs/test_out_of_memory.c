@@ -79,7 +79,7 @@ TEST_IN(programs, test_a_rank_that_gets_no_more_memory) {
         program_await(&p, "\nepoch "); /* whatever it needs in a step, the stack too, it has by now */
         assert_int_equal(prlimit(program_rank(&p, VICTIM), RLIMIT_AS, &none, NULL), 0);
         program_finish(&p);
-        expect_named(&p, " exited with status 1: no memory ");
+        expect_named(&p, " exited with status 1: cannot allocate memory ");
     }
 }
 

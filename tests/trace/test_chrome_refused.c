@@ -111,7 +111,9 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
             snprintf(place, sizeof place, "here.json:");
         else if (strstr(damages[i].said, "the header announces"))
             snprintf(place, sizeof place, "here.json:1:");
-        else if (strncmp(damages[i].what, "\"traceEvents", 12) == 0 || strstr(damages[i].what, "distributedInfo"))
+        else if (strncmp(damages[i].what, "\"traceEvents", 12) == 0)
+            snprintf(place, sizeof place, "here.json ");
+        else if (strstr(damages[i].what, "distributedInfo"))
             snprintf(place, sizeof place, "here.json:");
         else
             snprintf(place, sizeof place, "here.json:%d:", line);

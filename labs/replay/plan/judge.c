@@ -28,7 +28,8 @@ ls_status planner_sort(planner_results *results) {
         for (size_t i = 0; i < count; i++) sorted[i] = *order[i];
         memcpy(results->rows, sorted, count * sizeof *sorted);
     }
-    ls_status status = order && sorted ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to sort %zu combinations", count);
+    ls_status status =
+        order && sorted ? LS_OK : ls_fail(LS_ERR_NO_MEMORY, "cannot allocate memory to sort %zu combinations", count);
     free(order);
     free(sorted);
     return status;

@@ -3,16 +3,16 @@
 #   1. at most 200 characters, with a typical width for each value;
 #   2. a verb, in each message of three words or more, unless the reason that follows has one ("...: %s");
 #   3. no "it", "that" or "one" as the subject of a clause: name the thing;
-#   4. no phrase of those that read as translated, listed below with what to write.
-# A message is what calls report (ls_fail and the others in `reports`) and what `.help` of an option says; 2 is for the former. Pieces of a message that stand
-# in other functions are not seen.
+#   4. no phrase that reads as translated, from the list below, which has a better phrase for each.
+# A message is an argument of a reporting call (ls_fail and the others in `reports`) or the `.help` of an option; 2 is
+# for the former. Pieces of a message in other functions are not checked.
 # usage: tests/check_messages.sh [--list]         checks; --list prints all messages, FILE:LINE: TEXT
 #        tests/check_messages.sh --self-test      plants violations in a copy and fails unless each is found
 set -u
 cd "${LS_ROOT:-$(dirname "$0")/..}" || exit 1
 
 reports='ls_fail ls_report_error ls_warn ls_json_refuse ls_text_fail ls_comm_break ls_engine_refuse ls_launcher_refuse_copies refuse refuse_task fail_file fail_tensor fault_at'
-# Verbs that messages have, in the forms in which they have them. A new one is added here.
+# Verbs of messages, in the forms in which they occur. Add a new one here.
 verbs='is are was were be been has have had do does did can cannot could may must need needs
 accept accepts account add adds allocate allow allows announce announces answer answers arrive arrives asked assemble attach be begin begins belong belongs bind broke broken
 build built bring came change changed changes check choose chooses close closed closes combine compare compared compute computes connect contain contains continue continues
@@ -22,7 +22,7 @@ launched lacks leave leaves left lie lies lists load lost lower made make makes 
 planned poses precede print prints publish published put raise reach read reads reached record recorded reduce reduces refuse refuses rejoin replace report reported restart run runs save say says see seek sent serve
 serves set share shares shorten show shows spread start started starts stop stopped stops store sums sync take takes tell tells timed train trains try turn use used uses wait waits work works would write
 writes wrote'
-# What to write instead, behind "=".
+# The phrase to write instead, after "=".
 phrases='is no =is not a
 are no =are not
 is none=does not exist
@@ -80,7 +80,7 @@ messages() {
 check() {
     messages | awk -F'\t' -v verbs="$verbs" -v phrases="$phrases" '
         function bad(why) { printf "%s:%s: %s: \"%s\"\n", $1, $2, why, $4; wrong++ }
-        # The text with a typical value in place of each conversion.
+        # The text with a typical value for each conversion.
         function shown(text,    out, c) {
             out = ""
             while (match(text, /%[-+ #0]*(\*|[0-9]+)?(\.(\*|[0-9]+))?(hh|h|ll|l|z|j|t)?[a-zA-Z%]/)) {
@@ -90,7 +90,7 @@ check() {
             }
             return out text
         }
-        # "it" where a clause begins; "that" and "one" there as pronouns, not before a noun.
+        # "it" at the beginning of a clause; "that" and "one" there as pronouns, not before a noun.
         function has_pronoun(text,    next_word) {
             gsub(/so that /, "so ", text)
             while (match(text, /(^|[;:.,(?!] *)((and|but|or|so|then) )?(it|that|one)(\047s)? [a-z]+/)) {
@@ -119,7 +119,7 @@ check() {
         END { if (wrong) exit 1; if (seen < 500) { print "only " seen + 0 " messages found: the check is broken"; exit 1 } printf "messages: %d texts have the form of CONTRIBUTING.md\n", seen }'
 }
 
-# Each planted message must turn the check red, with the reason given.
+# Each planted message must make the check fail, with the reason given.
 self_test() {
     copy=$(mktemp -d) || exit 1
     trap 'rm -rf "$copy"' EXIT

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Checks that messages, headers and pages use the words of docs/glossary.md: none of them has a word of its columns "not used".
-# Looked at are
+# It reads
 #   pages     *.md, without code (blocks and spans), links' targets and HTML comments; not the glossary, nor CHANGELOG.md (history)
 #   headers   comments of *.h, without code spans
 #   messages  string literals of several words in *.c, *.h and *.cu, tests aside
 #   labs      the lines of *.conf that students read
-# Chinese pages (*.zh.*) have terms of their own. A word is also found with a plural s, in capitals, and across a line's end.
+# Chinese pages (*.zh.*) have their own terms. A word is also found with a plural s, in capitals, and across lines.
 # usage: tests/check_terms.sh              checks
 #        tests/check_terms.sh --self-test  plants each kind of violation in a small tree and fails unless all are found, and
 #                                          nothing else
@@ -29,7 +29,7 @@ search='
         pattern = pattern (words > 1 ? "|" : "") pair[1]
         next
     }
-    # Looks for words in `text`, the next piece of a running text; what stands at a line'"'"'s end may go on in the next.
+    # Finds words in `text`, the next piece of a running text; a word at the end of a line may continue in the next.
     function look_at(text, rest, at, word, begin) {
         text = tolower(text); gsub(/[ \t]+/, " ", text); sub(/^ /, "", text)
         rest = " " tail " " text " "; begin = length(tail) + 2
@@ -85,7 +85,7 @@ search='
         printf "terms: none of %d words that are not used is in %d files\n", words, files
     }'
 
-# The words of every column "not used" of the glossary, each with what its row begins with.
+# The words of every column "not used" of the glossary, each with the first column of its row.
 list_words() {
     awk -F '|' '/^\|/ {
             if (/^\|[- |]*$/) next

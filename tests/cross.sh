@@ -14,7 +14,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# weights COMMAND...: the hash that it prints; empty, and what it says, if it fails.
+# weights COMMAND...: the hash that it prints; empty if it fails, with its output.
 weights() {
     timeout 600 "$@" >"$work/said" 2>&1 || { tail -n 5 "$work/said" >&2; return; }
     sed -n 's/.*weights \([0-9a-f]*\).*/\1/p' "$work/said"

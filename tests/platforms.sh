@@ -1,16 +1,18 @@
 #!/bin/sh
-# `make platform-check`: in a fresh root of each Debian release (debootstrap), with only make and git, clones what this tree has committed
-# and runs the README's commands as a new user types them: make setup, make, make test, hello, both modes, a short bench; and install-check.
-# Nothing of this machine is used but its kernel. The roots are mounts in namespaces that end with this script; its folder goes, too.
+# `make platform-check`: in a fresh root of each Debian release (debootstrap), with only make and git, clones this
+# tree's last commit and runs the README's commands as a new user types them: make setup, make, make test, hello, both
+# modes, a short bench; and install-check. Of this machine only the kernel is used. The roots are mounts in namespaces
+# that end with this script; its folder is removed, too.
 # usage: tests/platforms.sh BUILD [RELEASE...]      bookworm and trixie if none is named; as root, 3 GB of TMPDIR for each
-#        tests/platforms.sh --same-bits      the step of that name, in any tree that is built
+#        tests/platforms.sh --same-bits      only the step of that name, in any built tree
 #        MIRROR: of Debian (debootstrap's own if not given); ROOMS: the tests of these rooms ('*'), ROOMS=none: no tests
-# BUILD/platforms/RELEASE.log has all that was printed. Exit status: 0 all passed, 1 something failed or was not run, 2 wrong usage.
+# BUILD/platforms/RELEASE.log has the whole output. Exit status: 0 all passed, 1 something failed or was not run, 2
+# wrong usage.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 [ $# -ge 1 ] || { echo 'usage: tests/platforms.sh BUILD [RELEASE...]' >&2; exit 2; }
 
-# DP's and DDP's hashes of a few models must be equal; those of two machines may be compared by eye.
+# DP's and DDP's hashes of a few models must be equal; compare those of two machines by eye.
 if [ "$1" = --same-bits ]; then
     status=0 line=''
     for model in mlp convnet gpt:2,2,32,16; do
@@ -48,7 +50,7 @@ mkdir -p root/outside && pivot_root . root/outside && cd / && umount -l root/out
 exec env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive ROOMS="$4" ${http_proxy:+http_proxy="$http_proxy"} sh -c "$3"
 enter
 
-# A step a line: its name, and what is typed.
+# A step a line: its name, and the command.
 cat >"$folder/steps" <<'steps'
 make and git|apt-get update -qq && apt-get install -y -qq --no-install-recommends make git
 clone|git -c safe.directory='*' clone -q --no-hardlinks /mnt /root/lockstep && git -C /root/lockstep log -1 --format=%h

@@ -1,5 +1,5 @@
-/* What ranks compare before the first step: the comparison itself, and that nothing of a command line is forgotten.
- * Ranks are threads, each with a client of its own to one store. */
+/* The settings that ranks compare before the first step: the comparison itself, and that no option of a command line is
+ * left out. Ranks are threads, each with its own client of one store. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ typedef struct member {
     bool absent, gives_up;
     ddp_facts facts;
     ls_status status;
-    char said[TEXT_CAPACITY]; /* its first line */
+    char said[TEXT_CAPACITY]; /* the first line of its log */
     pthread_t thread;
 } member;
 
@@ -104,7 +104,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     for (int r = 0; r < 4; r++) ddp_facts_add(&j->ranks[r].facts, "--seed", r == 3 ? "a\033[2J\nb" : "0");
     run_job(j);
     static const char line[] = "--lr: ranks 1, 3 have 0.1, but rank 0 has 0.001; expected the same on all ranks";
-    for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not to blame, ends too */
+    for (int r = 0; r < 4; r++) expect(j, r, LS_ERR_USAGE, line); /* rank 2, which is not the cause, ends too */
     free(j);
 
     j = make_job(2, 30);
@@ -115,7 +115,7 @@ TEST(test_who_differs_is_named_with_both_values) {
     free(j);
 }
 
-/* Beginnings that are alike are not enough, and a line stays readable. */
+/* Values with the same beginning still differ, and a line stays readable. */
 TEST(test_long_values) {
     static char value[2][9000];
     job *j = make_job(2, 30);
@@ -134,7 +134,7 @@ TEST(test_long_values) {
     free(j);
 }
 
-/* Lines are bounded, and whoever differs is named in one of them. */
+/* The number of lines is limited, and each rank that differs is named in one of them. */
 TEST(test_many_differences) {
     job *j = make_job(LS_COMM_MAX_RANKS, 30);
     for (int r = 0; r < j->world_size; r++) {
@@ -186,8 +186,8 @@ TEST(test_ranks_that_do_not_come_are_named) {
     }
 }
 
-/* A launcher's script may start one program after the other: rank 0 of the second, which is early, does not take what
- * rank 1 of the first has told. */
+/* A launcher's script may start two programs in turn: rank 0 of the second, which is early, does not read the settings
+ * of rank 1 of the first. */
 TEST(test_a_second_run_over_the_same_store) {
     job *j = make_job(2, 30);
     for (int run = 1; run <= 3; run++) {
@@ -206,7 +206,7 @@ TEST(test_a_second_run_over_the_same_store) {
     free(j);
 }
 
-/* What another program put there is no reason to read beyond its end. */
+/* Bytes that another program has stored there are not read beyond their end. */
 TEST(test_what_is_no_facts) {
     static const char *const bytes[] = {"--model", "--model\0", "\0\0\0", "x\0y\0--model\0ml"};
     static const size_t nbytes[] = {7, 8, 3, 14};
@@ -232,7 +232,7 @@ TEST(test_too_much_to_say) {
     free(j);
 }
 
-/* --- what is compared ---------------------------------------------------------------------------------------------------- */
+/* --- compared settings -------------------------------------------------------------------------------------------- */
 
 typedef struct party {
     ddp_rank self;
@@ -275,7 +275,7 @@ static void compare_with(size_t changed, party parties[2]) {
     ddp_store_server_stop(server, 0);
 }
 
-/* What ranks 0 and 1 say if only rank 1 has another value in this row; "": nothing. */
+/* The message of ranks 0 and 1 if only rank 1 has another value in this row; "" for none. */
 static void text_of_difference(const ls_option *row, char *text, size_t capacity) {
     static const char *const formats[] = {
         [LS_SAME_VALUE] = "--%s: rank 1 has ",
@@ -285,7 +285,7 @@ static void text_of_difference(const ls_option *row, char *text, size_t capacity
     snprintf(text, capacity, formats[row->agreement], row->name);
 }
 
-/* The whole table, row by row; a row that says nothing is compared, by default. */
+/* The whole table, row by row. A row without an agreement is compared, by default. */
 TEST(test_each_option_is_compared_as_its_row_says) {
     static party parties[2];
     int compared = 0;
@@ -312,8 +312,8 @@ static bool is_among(const char *name, const char *const *names) {
     return *names != NULL;
 }
 
-/* Machines may keep files in different folders, so the default is no answer for an option that names one. All ranks
- * write into the folder of --trace. */
+/* Machines may keep files in different folders, so an option that names a file must not leave the agreement to the
+ * default. All ranks write into the folder of --trace. */
 TEST(test_rows_of_files_say_what_ranks_agree_on) {
     static const char *const by_all[] = {"init", "save", "resume", "resume-if-present", "flight", NULL};
     ddp_settings settings = ddp_settings_defaults();

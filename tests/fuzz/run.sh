@@ -18,7 +18,7 @@ check() {
     return 1
 }
 
-# Unpacks the kept inputs into a folder, and removes what was there.
+# Unpacks the kept inputs into a folder, after removing its contents.
 unpack() { # name, folder
     rm -rf "$2"
     mkdir -p "$2" && tar -xzf "tests/fuzz/corpus/$1.tar.gz" -C "$2"
@@ -43,7 +43,7 @@ keep() { # name, files
     echo "tests/fuzz/corpus/$name.tar.gz: $(find "$folder/kept" -type f | wc -l) inputs"
 }
 
-# Runs one target, and prints a line of results, and after a crash the place of its input.
+# Runs one target, and prints a line of results, and after a crash the path of its input.
 run_one() { # folder, name, seconds
     found=$1/corpus/$2 kept=$1/kept/$2 log=$1/log-$2
     mkdir -p "$found" "$1/tmp"

@@ -45,7 +45,7 @@ static void check_elementwise(size_t n) {
 /* Two tensors, the second of which is one element longer. */
 static void check_square_sum(size_t n) {
     float *x = kernel_random(n, 1), *y = kernel_random(n + 1, 2);
-    double *sum = kernel_bytes(sizeof *sum), want = 0; /* overwrites the NaN that was there */
+    double *sum = kernel_bytes(sizeof *sum), want = 0; /* overwrites the earlier NaN */
     size_t chunks = (n + LS_UPDATE_CHUNK - 1) / LS_UPDATE_CHUNK;
     struct ls_update_tensor *list = kernel_bytes(2 * sizeof *list);
     list[0] = (struct ls_update_tensor){.gradient = x, .count = n};

@@ -1,4 +1,4 @@
-/* ddprun's command line: torchrun's, as far as one machine needs it. */
+/* ddprun's command line: that of torchrun, as far as one machine needs it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void expect_argv(const ddp_launch_options *o, const char *expected) {
     assert_string_equal(text + 1, expected);
 }
 
-/* Lines as they stand on pages about torchrun. */
+/* Lines as printed on pages about torchrun. */
 TEST(test_torchruns_lines_for_one_machine) {
     static const char *const lines[] = {
         "--standalone --nnodes=1 --nproc-per-node=2 train --arg 1",
@@ -87,7 +87,7 @@ TEST(test_values_reach_the_launch) {
     assert_string_equal(o->master_addr, host);
     assert_int_equal(o->master_port, 29511);
     assert_true(o->grace_s == 2 && o->timeout_s == 9);
-    /* the static back-end's endpoint is MASTER_ADDR and MASTER_PORT, that of c10d is not needed */
+    /* the static back-end uses MASTER_ADDR and MASTER_PORT as its endpoint; c10d's is not needed */
     o = accept_line(&p, "--rdzv-endpoint [::1]:29511 train");
     assert_string_equal(o->master_addr, "::1");
     assert_int_equal(o->master_port, 29511);
@@ -122,7 +122,7 @@ TEST(test_several_machines) {
     assert_true(o->join_timeout_s == 60);
 }
 
-/* No GPU is here. */
+/* This test assumes no GPU. */
 TEST(test_auto_and_gpu_without_gpus) {
     static parsed p;
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
@@ -140,7 +140,7 @@ TEST(test_streams) {
     o = accept_line(&p, "--nproc-per-node 3 -t 0:3,2:1 -r 1:2 --log-dir logs train");
     assert_true(o->tee[0] == 3 && o->tee[1] == 0 && o->tee[2] == 1);
     assert_true(o->redirects[0] == 0 && o->redirects[1] == 2 && o->redirects[2] == 0);
-    o = accept_line(&p, "--nproc-per-node 2 --log-dir logs train"); /* shown and kept */
+    o = accept_line(&p, "--nproc-per-node 2 --log-dir logs train"); /* as --show prints it, and kept */
     assert_true(o->tee[0] == 3 && o->tee[1] == 3 && o->redirects[0] == 0);
     assert_string_equal(o->log_dir, "logs");
 }
@@ -177,7 +177,7 @@ TEST(test_variables) {
     unsetenv("PET_STANDALONE");
 }
 
-/* Each in one line that names the option. */
+/* Each is rejected in one line that names the option. */
 TEST(test_what_one_machine_cannot_do) {
     static const char here[] =
         "is not this machine, and ddprun starts ranks on this machine only: leave the option out, or give localhost";

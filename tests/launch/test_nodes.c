@@ -1,4 +1,4 @@
-/* launch: jobs on several hosts, each of which is a launcher of its own on this machine. */
+/* launch: jobs on several hosts, each of which is a separate launcher on this machine. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ static void start(job *j) {
     for (int i = HOSTS - 1; i >= 0; i--) start_job(&j->host[i]);
 }
 
-/* Each host's exit status is `expected`. */
+/* Asserts that each host's exit status is `expected`. */
 static void finish(job *j, int expected) {
     int status[HOSTS];
     for (int i = 0; i < HOSTS; i++) status[i] = finish_job(&j->host[i]);
@@ -78,7 +78,7 @@ TEST(test_ranks_are_numbered_over_hosts) {
     finish(&j, 0);
     expect_lines(j.host[0].out_text, 1, first);
     expect_lines(j.host[1].out_text, 2, second);
-    const char *shared = j.host[0].err_text; /* what all ranks have alike */
+    const char *shared = j.host[0].err_text; /* the variables that are the same for all ranks */
     assert_non_null(strstr(shared, " tcp:127.0.0.1:"));
     assert_int_equal(count_text(j.host[1].err_text, shared), 2);
 }
@@ -94,7 +94,8 @@ TEST(test_a_failure_on_one_host_ends_all) {
     expect_gone(&j.host[1], 2);
 }
 
-/* Those that lost a peer on their host are not taken for the cause, though the news of it may be later there. */
+/* Ranks that lost a peer on their host are not taken for the cause, even if the news of the cause arrives later
+ * there. */
 TEST(test_the_cause_is_found_on_the_other_host) {
     job j;
     describe(&j, "[ $RANK = 0 ] && kill -9 $$; exit 3");
@@ -135,7 +136,7 @@ TEST(test_the_users_signal_on_one_host_ends_all) {
 
 /* --- hosts that are lost ------------------------------------------------------------------------------------------------ */
 
-/* The other host's launcher is `victim`; its ranks are gone with it. */
+/* The other host's launcher is `victim`; its ranks end with it. */
 static void lose_host(job *j, int victim, int signal) {
     pid_t pids[HOSTS][PIDS_MAX];
     describe(j, "echo pid $$; exec sleep 60");
@@ -148,7 +149,7 @@ static void lose_host(job *j, int victim, int signal) {
     if (signal == SIGSTOP) kill(j->host[victim].pid, SIGCONT);
     assert_int_equal(finish_job(&j->host[victim]), signal == SIGSTOP ? 3 : 128 + signal);
     close(j->port_fd);
-    await_gone(pids[0][0]); /* the kernel ends those of a launcher that was killed */
+    await_gone(pids[0][0]); /* the kernel kills the ranks of a launcher that was killed */
     for (int i = 0; i < 2; i++) await_gone(pids[1][i]);
 }
 
@@ -161,7 +162,7 @@ TEST(test_a_launcher_that_dies_is_named) {
         strstr(j.host[1].err_text, " is lost, which serves the job: its ddprun has ended, or the connection"));
 }
 
-/* Ranks that have lost a peer end sooner than anybody knows of the host. */
+/* Ranks that have lost a peer end before any launcher detects the loss of the host. */
 TEST(test_a_lost_host_is_the_cause) {
     job j;
     pid_t pids[PIDS_MAX];
@@ -185,7 +186,7 @@ TEST(test_a_host_that_is_silent_is_lost) {
     assert_non_null(strstr(j.host[1].err_text, "no answer for 1 s: its machine or the network does not answer\n"));
 }
 
-/* --- hosts that do not meet --------------------------------------------------------------------------------------------- */
+/* --- hosts that cannot connect ------------------------------------------------------------------------------------ */
 
 TEST(test_a_host_that_comes_late_is_waited_for) {
     for (int late = 0; late < HOSTS; late++) {
@@ -218,7 +219,7 @@ TEST(test_a_host_that_never_comes) {
     }
 }
 
-/* As behind a firewall that lets the connection through, and what is sent not. */
+/* As behind a firewall that accepts the connection, but drops data. */
 TEST(test_what_listens_may_never_answer) {
     job j;
     describe(&j, ":");
@@ -316,7 +317,7 @@ TEST(test_a_host_that_cannot_start_its_ranks) {
     expect_line(&j, 1, "cannot run 'no-such-program': No such file or directory");
 }
 
-/* 127.257 is 127.0.1.1, though not written so: as Debian's /etc/hosts has it for the machine's own name. */
+/* 127.257 means 127.0.1.1, the address that Debian's /etc/hosts has for the machine's own name. */
 TEST(test_an_address_of_this_machine_alone) {
     job j;
     describe(&j, ":");

@@ -1,4 +1,4 @@
-/* store: what each operation means, between processes too, and what its errors say. */
+/* store: the semantics of each operation, also between processes, and its error messages. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ TEST_WITH(store_set_up, store_tear_down, test_check) {
     assert_true(exists);
 }
 
-/* The other side of the two tests below: says that it runs, waits for two keys, answers. */
+/* The other side of the two tests below: announces that it runs, waits for two keys, answers. */
 static int wait_and_answer(void *argument) {
     const store_fixture *f = argument;
     ddp_store *store;
@@ -116,7 +116,7 @@ TEST_WITH(store_set_up, store_tear_down, test_waiting_across_processes) {
     put(f->store, "three", "III");
     usleep(50000);
     assert_int_equal(ddp_store_check(f->store, "answer", &exists), LS_OK);
-    assert_false(exists); /* it waits for "one" */
+    assert_false(exists); /* the other side waits for "one" */
     assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
     put(f->store, "one", "");
     expect(f->store, "answer", "III");
@@ -249,8 +249,8 @@ TEST_WITH(store_set_up, store_tear_down, test_a_store_has_so_many_bytes) {
     ls_log_capture(NULL, 0);
     assert_non_null(
         strstr(message, " is full, key 'one more' has no room: expected at most 4096 keys, and 8388608 bytes"));
-    assert_int_equal(ddp_store_set(store, "key 3", big, DDP_STORE_VALUE_MAX), LS_OK); /* in place of itself */
-    put(store, "key 4", "");                                                          /* which makes room */
+    assert_int_equal(ddp_store_set(store, "key 3", big, DDP_STORE_VALUE_MAX), LS_OK); /* replaces its own value */
+    put(store, "key 4", "");                                                          /* which frees memory */
     assert_int_equal(ddp_store_set(store, "one more", big, DDP_STORE_VALUE_MAX), LS_OK);
     free(big);
 }

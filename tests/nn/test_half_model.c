@@ -1,5 +1,5 @@
 /* Models in half precision: where they round, compared with arithmetic that is otherwise exact; their copies of the
- * weights; and the memory that they take. */
+ * weights; and their memory. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void destroy(ls_model *model) {
 
 /* --- where it rounds ----------------------------------------------------------------------------------------------- */
 
-/* A quarter of a small integer, times `unit`; sums of a few products of such numbers are exact in fp32, in any
+/* A quarter of a small integer, times `unit`. Sums of a few products of such numbers are exact in fp32, in any
  * order. */
 static void fill(float *values, size_t count, int seed, float unit) {
     for (size_t i = 0; i < count; i++) values[i] = unit * (float)((int)(i * 7 + (size_t)seed * 5) % 31 - 15) / 4;
@@ -77,7 +77,7 @@ static void expect_gradients(const struct ls_tensor *w, const struct ls_tensor *
     expect_equal(b->name, b->gradient, db, units);
 }
 
-/* The gradient of the hidden layer's output: rounded, and 0 where the ReLU was. */
+/* The gradient of the hidden layer's output: rounded, and 0 where the ReLU's output was 0. */
 static void back_to_hidden(ls_dtype dtype, const struct ls_tensor *w, const float *dy, const float *hidden, float *dh) {
     for (size_t r = 0; r < BATCH; r++) {
         for (size_t h = 0; h < HIDDEN; h++) {
@@ -171,7 +171,7 @@ TEST(weights_are_cast_when_they_have_changed) {
     const float x = 2;
     w->data[0] = 3;
     b->data[0] = 0;
-    assert_true(first_output(model, &x) == 6); /* initial values are stale too */
+    assert_true(first_output(model, &x) == 6); /* initial values make copies stale too */
     w->data[0] = 5;
     assert_true(first_output(model, &x) == 6); /* still the cached copies: ls_model_parameters_changed was not called */
     ls_model_parameters_changed(model);
@@ -192,7 +192,7 @@ TEST(an_empty_batch_has_gradients_of_zero) {
     destroy(model);
 }
 
-/* 6 x 4096 x 8 is beyond fp16's 65504; the input and the weights are not. */
+/* 6 x 4096 x 8 exceeds fp16's 65504, though the input and the weights do not. */
 TEST(an_overflow_is_found_where_it_is) {
     ls_model *model = half_model(LS_FP16, "mlp:6,5,3", 1);
     const struct ls_tensor *w = ls_model_parameter(model, 0);

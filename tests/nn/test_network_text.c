@@ -1,4 +1,4 @@
-/* Networks as text: what a text says, what is printed of it, what is refused, and what damage does. */
+/* Networks as text: the networks that texts describe, their printed form, errors, and damaged texts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 
-/* Writes the text to net.net in the test's folder; the path, with the sizes behind it. */
+/* Writes the text to net.net in the test's folder. Returns the path, with the sizes after it. */
 static const char *describe(const char *text, const char *sizes) {
     static char description[600];
     scratch_write("net.net", text, strlen(text));
@@ -24,7 +24,7 @@ static ls_network *make(const char *description) {
     return network;
 }
 
-/* --- what is printed -------------------------------------------------------------------------------------------------- */
+/* --- the printed form --------------------------------------------------------------------------------------------- */
 
 static char *print(const char *description, ls_network_form form) {
     char *text = NULL;
@@ -36,7 +36,7 @@ static char *print(const char *description, ls_network_form form) {
     return text;
 }
 
-/* But for the first line, which names the description. */
+/* Except for the first line, which names the description. */
 static void expect_reads_itself(const char *description) {
     char *first = print(description, LS_NETWORK_AS_TEXT), *second;
     second = print(describe(first, ""), LS_NETWORK_AS_TEXT);
@@ -74,7 +74,7 @@ TEST_IN(scratch, shapes_and_parameters_are_printed) {
     scratch_expect_error("gpt cannot be printed as a text", NULL);
 }
 
-/* --- what becomes of lines ---------------------------------------------------------------------------------------------- */
+/* --- the layers that lines create --------------------------------------------------------------------------------- */
 
 static void expect_blocks(const char *description, int blocks) {
     ls_network *network = make(description);
@@ -105,9 +105,9 @@ TEST_IN(scratch, a_relu_is_taken_along_where_nobody_else_reads) {
                       "d bias none\nrelu name e\n",
                       "4"));
     assert_true(layer_of(network, "a")->relu);
-    assert_false(layer_of(network, "b")->relu); /* add reads it, too */
+    assert_false(layer_of(network, "b")->relu); /* add reads the value, too */
     assert_ptr_equal(layer_of(network, "c")->kind, &ls_relu);
-    assert_true(layer_of(network, "4")->relu); /* the addition */
+    assert_true(layer_of(network, "4")->relu); /* fused with the addition */
     assert_false(layer_of(network, "d")->relu);
     assert_ptr_equal(layer_of(network, "e")->kind, &ls_relu);
     ls_network_destroy(network);
@@ -132,13 +132,13 @@ TEST_IN(scratch, a_line_reads_what_it_names) {
     assert_int_equal(layer_of(network, "3")->inputs[0], 2);
     assert_int_equal(layer_of(network, "3")->inputs[1], 1);
     ls_network_destroy(network);
-    network = make("convnet"); /* its flatten begins a block, and the layer behind it does not */
+    network = make("convnet"); /* its flatten begins a block, and the next layer does not */
     assert_true(layer_of(network, "flatten")->begins_block);
     assert_false(layer_of(network, "fc")->begins_block);
     ls_network_destroy(network);
 }
 
-/* The longest name, with the longest suffix behind it, is whole. */
+/* The longest name is kept whole, with the longest suffix. */
 TEST_IN(scratch, names_are_those_of_the_text) {
     ls_network *network = make(describe("linear 4\nbatchnorm name a23456789.b23456789.c23456789_\nlinear 2\n", "4"));
     static const char *const names[] = {
@@ -180,7 +180,7 @@ TEST_IN(scratch, a_network_takes_sizes_of_the_data) {
     scratch_expect_error("the path is too long", NULL);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------------------------- */
+/* --- invalid texts ------------------------------------------------------------------------------------------------ */
 
 struct refusal {
     const char *text, *sizes, *message;
@@ -266,7 +266,7 @@ TEST_IN(scratch, words_that_mean_nothing) {
 
 /* --- damage -------------------------------------------------------------------------------------------------------------- */
 
-/* Some edits of a few bytes, which are replaced, left out or doubled. Returns the new length. */
+/* A few edits of some bytes each, which are replaced, removed or doubled. Returns the new length. */
 static size_t damage(char *text, size_t length, int edits, unsigned *random) {
     for (int edit = 0; edit < edits; edit++) {
         unsigned r = *random = *random * 1664525 + 1013904223;
@@ -280,7 +280,7 @@ static size_t damage(char *text, size_t length, int edits, unsigned *random) {
     return length;
 }
 
-/* What is still a network has sizes that can be multiplied. */
+/* If the text still describes a network, its sizes can be multiplied without overflow. */
 TEST_IN(scratch, damaged_texts_are_refused_or_read) {
     enum { ROUNDS = 3000, EDITS = 3 };
     size_t nbytes;

@@ -55,13 +55,13 @@ static void expect_progress(const struct plan *plan, const struct outcome *o) {
 
 /* --- invariants 2 and 3 ------------------------------------------------------------------------------------------ */
 
-/* The algorithms that sum in the order of the ranks, as DataParallel does in the order of its replicas. The sums of the
- * other algorithms are as accurate, but rounded differently. */
+/* The algorithms that sum in the order of the ranks, as DataParallel does in the order of its replicas. Other
+ * algorithms are as accurate, but round differently. */
 static bool sums_in_order(const ls_allreduce_algorithm *a) {
     return strcmp(a->name, "naive") == 0 || strcmp(a->name, "direct") == 0;
 }
 
-/* DDP runs with each algorithm that must give the same bits, or with `all` of them; shards, lists and stages with
+/* DDP runs with each algorithm that must give the same bits, or with `all` algorithms; shards, lists and stages with
  * one. */
 static bool takes(enum mode mode, const ls_allreduce_algorithm *a, bool all) {
     return mode == MODE_DDP ? all || sums_in_order(a) : strcmp(a->name, "direct") == 0;
@@ -91,8 +91,7 @@ static void expect_equal_modes(struct plan model, int devices, bool all) {
     struct outcome *wanted = NULL;
     int compared = 0;
     for (int mode = 0; mode < MODES; mode++) {
-        if (!plan_modes[mode].mode->equals || mode == MODE_TENSOR)
-            continue; /* whose sums have other numbers of terms */
+        if (!plan_modes[mode].mode->equals || mode == MODE_TENSOR) continue; /* its sums have other numbers of terms */
         struct plan plan = make(model, (enum mode)mode, devices);
         plan.bucket_cap_mb = 0.002; /* the smaller weights fill one */
         const struct plan other = plan_equal(&plan);
@@ -209,7 +208,7 @@ TEST(every_stream_mode_gives_the_same_bits) {
 
 /* --- batches that do not divide evenly --------------------------------------------------------------------------- */
 
-/* The weights' bits cannot agree with one device's, whose sums run in another order; the losses must. */
+/* The weights' bits differ from one device's, whose sums have another order; the losses must agree. */
 static void expect_losses_of_one_device(struct plan model, enum mode mode, int devices, double tolerance) {
     struct plan plan = make(model, MODE_SINGLE, 1);
     struct outcome *single = run(&plan);

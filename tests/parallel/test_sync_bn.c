@@ -1,5 +1,5 @@
 /* Batch norm over the whole batch (--sync-bn): DataParallel and DistributedDataParallel then train as one device does,
- * running statistics included, however the batch is split. */
+ * running statistics included, for any split of the batch. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@ enum { SEEDS = 3, RED_SEEDS = 3, STEPS = 2, DEVICES = 3 };
 #else
 enum { SEEDS = 10, RED_SEEDS = 10, STEPS = 3, DEVICES = 3 };
 #endif
-/* SEEDS: orders of the streams that are tried; RED_SEEDS: orders within which a missing wait must have shown. STEPS and
- * DEVICES: of the comparison of large batches with one device. */
+/* SEEDS: orders of the streams that are tried; RED_SEEDS: orders within which a missing wait must be visible. STEPS and
+ * DEVICES: for the comparison of large batches with one device. */
 
 static const char golden[] = "train_convnet_sgd_w4_syncbn";
 
@@ -32,8 +32,8 @@ static struct plan make(enum mode mode, int devices, size_t batch, size_t steps)
 
 enum { BUFFER_FLOATS = 2 * (16 + 32) };
 
-/* What a run stores in memory that it shares with the parent; the buffers are those of the last step, which the update
- * does not change. */
+/* The results of a run, in memory that it shares with the parent; the buffers are those of the last step, which the
+ * update does not change. */
 struct run {
     struct outcome outcomes[MAX_RANKS];
     float buffers[BUFFER_FLOATS];
@@ -41,7 +41,7 @@ struct run {
 
 static struct run *looked_at;
 
-/* Keeps rank 0's; parts of them may lie on other ranks. */
+/* Keeps rank 0's buffers; parts of them may be on other ranks. */
 static void look_at_buffers(struct session *s, struct outcome *o) {
     const ls_parameters *all = ls_model_tensors(s->model);
     float own[BUFFER_FLOATS], *at = o == looked_at->outcomes ? looked_at->buffers : own;
@@ -60,7 +60,7 @@ static void look_at_gradients_5(struct session *s, struct outcome *o) {
     o->gradient_error = stored_gradient_error(golden, "step5.grad.", s->model);
 }
 
-/* Does the last step's update itself; the update that follows no longer matters. */
+/* Makes the last step's update itself; the update that follows is not checked. */
 static void look_at_final_state(struct session *s, struct outcome *o) {
     o->buffer_error = o->gradient_error = INFINITY;
     if (session_share_buffers(s) != LS_OK) return;
@@ -166,7 +166,7 @@ static void expect_one_device(struct plan plan, const struct run *single, double
 }
 
 /* 100 samples: 34 34 32 on three devices; nine: 3 3 3 on four, 2 2 2 2 1 on five; three at the end of an epoch: 1 1 1
- * on four and five, and the rest without any. */
+ * on four and five, the other devices without any. */
 TEST(pieces_follow_one_device) {
     static const struct {
         size_t batch, steps, samples;
@@ -269,8 +269,8 @@ TEST(every_order_gives_the_right_bits) {
     }
 }
 
-/* Batch norm's collectives need no events: they run on the compute stream, after the work that they need and before the
- * work that needs them. The waits that bring that stream its inputs must still suffice. */
+/* Batch norm's collectives need no events: they run on the compute stream, in order. The waits that bring that stream
+ * its inputs must still suffice. */
 TEST(a_missing_wait_shows) {
     static const struct {
         enum mode mode;
@@ -279,7 +279,7 @@ TEST(a_missing_wait_shows) {
                  {MODE_DDP, "bucket ready"}, {MODE_DDP, "bucket reduced"}, {MODE_DDP, "batch used"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct plan plan = shuffled_plan(cases[c].mode);
-        plan.steps = 5; /* the loader has memory for two batches: it is some steps until one is used again */
+        plan.steps = 5; /* the loader has memory for two batches, so each is used again only after some steps */
         struct run *expected = run(&plan, look_at_buffers);
         int seed = red_seed(&plan, RED_SEEDS, cases[c].wait, expected->outcomes, true);
         if (seed == 0) fail_msg("mode %d without \"%s\" is never wrong", (int)plan.mode, cases[c].wait);

@@ -1,4 +1,4 @@
-/* Rows of devices as a run would have them, for tests of what is said of them. */
+/* Rows of devices as from a run, for tests of the report. */
 #ifndef TESTS_REPORT_DEVICE_ROWS_H
 #define TESTS_REPORT_DEVICE_ROWS_H
 

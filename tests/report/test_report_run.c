@@ -19,7 +19,7 @@ static double number(const cJSON *object, const char *name) {
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
 }
 
-/* A run of two ranks, whose second one waited longer for its loader. */
+/* A run of two ranks; the second waited longer for its loader. */
 struct made_run {
     ls_train_options options;
     ls_parallel parallel;
@@ -68,7 +68,7 @@ TEST_IN(scratch, the_summary_tells_of_all_devices) {
     close_empty_device(run.parallel.devices[0]);
 }
 
-/* What is printed at the end of the run. */
+/* The output at the end of the run. */
 static char *last_lines(struct made_run *run) {
     char *text = NULL;
     size_t nbytes;

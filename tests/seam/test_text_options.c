@@ -1,4 +1,4 @@
-/* Options of texts: what --data names for a gpt, how its vocabulary completes the model, and what is refused. */
+/* Options of texts: the values of --data for a gpt, how its vocabulary completes the model, and invalid options. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ TEST(a_gpt_without_data_gets_sums_and_other_models_digits) {
     } rows[] = {
         {"gpt", NULL, "sums:0"},
         {"gpt:1,1,8,8,20,scores", NULL, "sums:0"},
-        {"gpt", "data/digits ", "data/digits "}, /* whatever is given stays */
+        {"gpt", "data/digits ", "data/digits "}, /* a given value is not changed */
         {"gpt", "sums:4", "sums:4"},
         {"mlp", NULL, "data/digits"},
         {"mlp", "random:1", "random:1"},
@@ -36,7 +36,7 @@ TEST(a_gpt_without_data_gets_sums_and_other_models_digits) {
     assert_string_equal(ls_train_defaults().data, "data/digits");
 }
 
-/* Even if they are the default's own words. */
+/* Even if the values are those of the defaults. */
 TEST_IN(scratch, images_that_are_given_are_refused) {
     char given[] = "data/digits";
     static const char *const data[] = {"stream:data/digits", "/nowhere"};
@@ -118,7 +118,7 @@ TEST_IN(scratch, only_a_text_is_continued_and_by_what_computes) {
     scratch_expect_error("--generate cannot be combined with meta devices", NULL);
 }
 
-/* Each file of a text is an input, which no output may name. */
+/* Each file of a text is an input, which must not be named as an output. */
 TEST_IN(scratch, no_output_replaces_a_text) {
     char data[700], text[] = "a text";
     scratch_write("one", text, sizeof text - 1);

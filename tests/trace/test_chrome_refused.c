@@ -1,4 +1,4 @@
-/* Traces as files: what is refused, and that nothing of others is cleared away. */
+/* Traces as files: invalid files are rejected, and files of other programs are not deleted. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 /* --- damaged files ------------------------------------------------------------------------------------------------ */
 
-/* `text` with the first `what` in it replaced. *line: where that was. */
+/* `text` with the first `what` in it replaced. Sets *line to its line. */
 static char *replaced(const char *text, const char *what, const char *with, int *line) {
     const char *at = strstr(text, what);
     assert_non_null(at);
@@ -107,7 +107,7 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         int line;
         char *damaged = replaced(text, damages[i].what, damages[i].with, &line), place[32];
-        if (damages[i].with[0] == '}' || damages[i].what[0] == '\n') /* seen further down */
+        if (damages[i].with[0] == '}' || damages[i].what[0] == '\n') /* found further down */
             snprintf(place, sizeof place, "here.json:");
         else if (strstr(damages[i].said, "the header announces"))
             snprintf(place, sizeof place, "here.json:1:");
@@ -131,7 +131,7 @@ TEST_IN(scratch, test_damaged_files_are_refused_with_file_and_line) {
 TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
     small_trace_write("run", true);
     char *text = scratch_read_text("run/rank_0.pt.trace.json");
-    size_t whole = strlen(text) - 1; /* without the last line's end it is the same */
+    size_t whole = strlen(text) - 1; /* the last newline is optional */
     for (size_t length = 0; length < whole; length += length < 200 ? 1 : 37) {
         ls_trace *trace;
         assert_int_equal(ls_trace_create(&trace), LS_OK);
@@ -144,7 +144,7 @@ TEST_IN(scratch, test_a_file_that_was_cut_short_is_refused) {
 
 /* --- folders ------------------------------------------------------------------------------------------------------ */
 
-/* Writes FOLDER/name with something replaced in it. */
+/* Writes FOLDER/name with a part of it replaced. */
 static void damage_file(const char *name, const char *what, const char *with) {
     int line;
     char *text = scratch_read_text(name), *damaged = replaced(text, what, with, &line);
@@ -202,7 +202,7 @@ TEST_IN(scratch, test_files_of_different_runs_are_refused) {
     }
     small_trace_write("run", true);
     damage_file("run/rank_1.pt.trace.json", "\"device_name\": \"\"",
-                "\"device_name\": \"another\""); /* a rank may have its own */
+                "\"device_name\": \"another\""); /* ranks may differ in it */
     ls_trace *trace;
     assert_int_equal(ls_trace_read(&trace, scratch_path("run")), LS_OK);
     ls_trace_destroy(trace);
@@ -236,7 +236,7 @@ TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
         assert_int_equal(remove(scratch_path(names[i % 3])), 0);
     }
     small_trace_write("run", true);
-    alarm(20); /* rather die than wait for a writer */
+    alarm(20); /* ends the test instead of waiting for a writer */
     assert_int_equal(remove(scratch_path("run/rank_1.pt.trace.json")), 0);
     assert_int_equal(mkfifo(scratch_path("run/rank_1.pt.trace.json"), 0600), 0);
     expect_not_cleared("rank_1.pt.trace.json");
@@ -254,7 +254,7 @@ TEST_IN(scratch, test_files_of_others_keep_a_folder_from_being_cleared) {
     scratch_expect_error("cannot read the folder", "Not a directory");
 }
 
-/* Found before the steps are recorded: a sticky folder lets nobody replace another user's files. */
+/* Found before the steps are recorded: in a sticky folder a user cannot replace another user's files. */
 TEST_IN(scratch, test_another_users_trace_in_a_sticky_folder) {
     small_trace_write("run", true);
     assert_int_equal(chmod(scratch_folder(), 0755), 0);

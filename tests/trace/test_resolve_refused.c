@@ -1,5 +1,5 @@
-/* Resolving refuses records that no threads can have written; and tells pairs of numbers apart, by which it matches
- * them. */
+/* Resolving rejects records that no threads can have written, and distinguishes the pairs of numbers by which it
+ * matches them. */
 #include <math.h>
 
 #include "common/trace/pair_map.h"

@@ -7,7 +7,7 @@
 #include "tests/nn/models.h"
 #include "tests/train/trainer.h"
 
-/* A trainer on a CPU device of its own. */
+/* A trainer with its own CPU device. */
 static struct trainer open_here(const struct repetition *r) { return trainer_open(r, open_device(0)); }
 
 static void close_here(struct trainer *t) {

@@ -24,7 +24,7 @@
  *           buffers are then undefined */
 #include "common/comm/allreduce_steps.h"
 
-/* The largest power of two up to the world size. */
+/* The largest power of two that is at most the world size. */
 static int core_of(int world_size) {
     int core = 1;
     while (2 * core <= world_size) core *= 2;
@@ -81,7 +81,7 @@ static ls_status run_core(ls_exchange *x, int core) {
     return status;
 }
 
-/* Step 1 is the fold, also where there is nothing to fold. */
+/* Step 1 is the fold, even if there is nothing to fold. */
 static uint32_t last_step(int core) {
     uint32_t steps = 1;
     for (int d = 1; d < core; d *= 2) steps += 2;

@@ -1,7 +1,7 @@
 /* all_reduce "ring" — a reduce-scatter and an all-gather around the ring 0 -> 1 -> ... -> W - 1 -> 0.
  *   idea  : the message is cut into W chunks. In step s = 1 .. 2 (W - 1), rank r takes chunk (r - s) mod W from rank
  *           r - 1. In the first W - 1 steps it adds its own; then rank r holds the sum of chunk r + 1, and in the other
- *           W - 1 steps the sums go round as they are
+ *           W - 1 steps the sums are passed around unchanged
  *   terms : W = world size, n = bytes of the message, chunk = n / W, cut at cache lines (share.h); chunks at the end may
  *           be short or empty. Slice, view: exchange.h. "Sent" is what the right neighbour takes from this rank's view
  *   cost  : 2 (W - 1) steps of a chunk each; about 2 n (W - 1) / W sent and received: no algorithm that sums in the

@@ -19,7 +19,7 @@
 
 #define LS_TREE_SEGMENT_BYTES ((size_t)64 << 10)
 
-/* Fills in this rank and the children it has; how many ranks. */
+/* Fills in this rank and its children; returns the number of ranks. */
 static int family_of(int rank, int world_size, int family[3]) {
     int count = 0;
     family[count++] = rank;

@@ -163,7 +163,7 @@ ls_status ls_comm_check(ls_comm *comm, const ls_announcement *what) {
     return ls_fail(failure, "%s: the group has been aborted", ls_announcement_text(comm, text, what, true));
 }
 
-/* --- missing ranks ------------------------------------------------------------------------------------------------ */
+/* --- who is missing ----------------------------------------------------------------------------------------------- */
 
 /* Whether a rank has arrived at this rank's step. No rank is further than that without this rank. */
 static bool has_arrived(const ls_comm *comm, ls_channel_kind channel, int rank) {

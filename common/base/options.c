@@ -19,7 +19,7 @@
 #include "common/base/nearest.h"
 #include "common/base/options_page.h"
 
-enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt tells -x from --name */
+enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt distinguishes -x from --name */
 
 /* --- values --------------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  *           the generation, says which start a log belongs to: a thread whose log has an older generation knows that
  *           the log was dropped, and begins another
  *   cost  : off, a predicted branch. On, two readings of the clock (with cpu_time two system calls more, some 0.3 us
- *           each) and 128 bytes written; memory for more records is asked for at every 64th record of a thread, then
+ *           each) and 128 bytes written; memory for more records is allocated at every 64th record of a thread, then
  *           less and less often, up to every 4096th
  *   order : no lock and no atomic operation orders a record. The reader knows that the writers are done (between steps)
  *           by the flags and events with which the threads hand off work. A RAISE is therefore written before the flag
@@ -30,7 +30,7 @@ struct chunk {
     struct ls_probe_record records[];
 };
 
-/* What one thread has written since the start. */
+/* One thread's records since the start. */
 struct thread_log {
     struct thread_log *next;
     struct chunk *first, *last;
@@ -100,7 +100,7 @@ void ls_probe_step(int32_t step) { atomic_store_explicit(&step_in_progress, step
 
 static bool has_cpu_time(void) { return atomic_load_explicit(&with_cpu_time, memory_order_relaxed); }
 
-/* Forgets what belongs to an earlier start. */
+/* Drops the records of an earlier start. */
 static void forget_earlier_start(void) {
     uint32_t present = atomic_load_explicit(&generation, memory_order_relaxed);
     if (self.generation == present) return;

@@ -62,7 +62,7 @@ uint64_t ls_random64(ls_generator *generator) {
     return high << 32 | ls_random32(generator);
 }
 
-/* In [0, 1). 24 bits are what a float's significand holds, so the value is exact. */
+/* In [0, 1). A float's significand has 24 bits, so the value is exact. */
 static void fill_uniform_unit(ls_generator *generator, float *destination, size_t count) {
     while (count > 0) {
         size_t there = words_there(generator, count);

@@ -147,7 +147,7 @@ static ls_status write_checkpoint(const struct ls_checkpointed *run, const struc
                                   const char *path) {
     struct ls_checkpoint_staging staging = {0};
     struct ls_checkpoint_texts texts;
-    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* what PyTorch's loaders expect to find */
+    ls_safetensors_text lines[2 + LS_TEXT_COUNT] = {{"format", "pt"}, /* as PyTorch's loaders expect */
                                                     {LS_SAFETENSORS_CRC32, ""}};
     ls_state_dict dict = {0};
     size_t staged_count;

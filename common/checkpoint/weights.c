@@ -115,7 +115,7 @@ ls_status ls_weights_load(ls_model *model, const char *path, bool tell) {
 /* fd -1: to the path. */
 static ls_status write_weights(ls_model *model, int fd, const char *path, const char *prefix) {
     ls_state_dict dict;
-    const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* what PyTorch's loaders expect to find */
+    const ls_safetensors_text metadata[] = {{"format", "pt"}}; /* as PyTorch's loaders expect */
     ls_status status = ls_state_dict_open(&dict, model, 0);
     if (status != LS_OK) return status;
     ls_state_dict_add_model(&dict, model);

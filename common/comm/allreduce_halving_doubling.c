@@ -11,7 +11,7 @@
  *           be short or empty
  *   cost  : 2 log2 P steps; about 2 n (P - 1) / P sent and received: as few bytes as the ring in far fewer steps, but
  *           half of them go to the most distant rank. With extra ranks 2 steps more, which cost those and their
- *           partners n each way and leave the others waiting. No memory beside the views
+ *           partners n each way and leave the others waiting. No memory besides the views
  *   order : ranks P apart, then P/2 apart, and so on to neighbours; for W = 7
  *           ((rank 0 + rank 4) + (rank 2 + rank 6)) + ((rank 1 + rank 5) + rank 3). The same for every element, wherever
  *           it lies, summed once and then copied: the same bits on all ranks. fp16 and bf16 round once per level: up to

@@ -99,8 +99,8 @@ ls_status ls_allreduce_hierarchical(ls_exchange *x) {
     return status;
 }
 
-/* Adds what this rank sends in a reduce-scatter and an all-gather with `peers` other ranks: `own` of the `total`
- * elements are this rank's share. */
+/* Adds the data that this rank sends in a reduce-scatter and an all-gather with `peers` other ranks: `own` of the
+ * `total` elements are this rank's share. */
 static void add_level(struct ls_allreduce_cost *cost, int peers, int used, size_t total, size_t own,
                       size_t element_nbytes) {
     size_t others = (size_t)peers, messages = (size_t)used - (own > 0) + (own > 0 ? others : 0);

@@ -1,8 +1,9 @@
-/* collectives — what each operation publishes and how the views become its result (exchange.h moves the data).
+/* collectives — the data that each operation publishes, and how its result is made from the views (exchange.h moves the
+ * data).
  *   terms : W = world size, n = bytes of count elements, share = about n / W of them, cut at cache lines (share.h)
- *   cost  : 2 steps (1 for small messages), in which all ranks work at the same time. What a rank sends and receives,
- *           as messages x bytes of each, empty ones left out; buffers that are staged go through in slices, and each
- *           slice counts like an operation of its own:
+ *   cost  : 2 steps (1 for small messages), in which all ranks work at the same time. Messages x bytes that a rank
+ *           sends and receives, without empty ones; staged buffers are processed in slices, and each slice counts like
+ *           a separate operation:
  *             broadcast       root sends (W - 1) x n                  others receive 1 x n
  *             gather          root receives (W - 1) x n               others send 1 x n
  *             scatter         root sends (W - 1) x n                  others receive 1 x n

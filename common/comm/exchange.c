@@ -27,7 +27,7 @@ static void copy_out(const ls_exchange *x, const char *packed) {
         memcpy(to + part * x->count * x->element_nbytes, packed + part * nbytes, nbytes);
 }
 
-/* Columns of a slice, if staged: what fits into a staging buffer, cut at a cache line where that is possible. */
+/* Columns of a slice, if staged: as many as fit into a staging buffer, cut at a cache line where that is possible. */
 static size_t staged_columns(const ls_exchange *x) {
     size_t columns = LS_STAGE_BYTES / (x->parts * x->element_nbytes);
     size_t line = LS_CACHE_LINE_BYTES / x->element_nbytes;

@@ -26,11 +26,11 @@ void ls_comm_watch_peers(ls_comm *comm) {
     }
 }
 
-/* Asks the kernel once for all missing ranks. */
+/* Queries the kernel once for all missing ranks. */
 static void find_dead(const ls_comm *comm, const bool *missing, bool *dead) {
     struct pollfd processes[LS_COMM_MAX_RANKS];
     for (int r = 0; r < comm->world_size; r++)
-        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not asked */
+        processes[r] = (struct pollfd){.fd = missing[r] ? comm->pidfd[r] : -1, .events = POLLIN}; /* -1: not queried */
     (void)poll(processes, (nfds_t)comm->world_size, 0);
     for (int r = 0; r < comm->world_size; r++)
         dead[r] = processes[r].revents != 0 || atomic_load(&comm->segment->slot[r].left) == LS_DIED;

@@ -119,7 +119,7 @@ ls_status ls_mirror_make_shadow(struct ls_mirror *m) {
     return m->shadow ? LS_OK : LS_ERR_NO_MEMORY;
 }
 
-/* --- what is sent ------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 /* Bytes of ls_arrival that an operation of one round uses. */
 static size_t arrival_nbytes(const ls_comm *comm, ls_channel_kind channel, const ls_announcement *what) {

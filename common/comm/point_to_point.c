@@ -2,7 +2,7 @@
  *   idea  : sender and receiver announce themselves and raise a flag each; a buffer that all ranks see is then copied
  *           directly, any other through the sender's two staging buffers, slice by slice: while the receiver copies
  *           one, the sender fills the other
- *   steps : sender's flag: 1 + j = slice j is there. receiver's flag: 1 = has arrived, 2 + j = slice j is copied
+ *   steps : sender's flag: 1 + j = slice j is ready; receiver's flag: 1 = has arrived, 2 + j = slice j is copied
  *   cost  : one copy (seen by all) or two that overlap; slices + 1 steps; a message per slice, if it is not empty
  *   fails : each side names the other if it does not arrive; a receive of another count or type is reported by both */
 #include <string.h>

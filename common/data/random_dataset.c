@@ -4,7 +4,7 @@
  *           sample is (pool[a + i] + pool[b + i]) / sqrt(2) (indices modulo P), again standard normal; a != b come from
  *           a hash of (seed, sample). There are about P^2 / 2 such pairs, so that no two of even a hundred thousand
  *           samples are likely to be the same.
- *   cost  : 1 MiB; per value two loads and an addition. Drawing each value anew would take some 30 times as long. Large
+ *   cost  : 1 MiB; per value two loads and an addition. Drawing each value would take some 30 times as long. Large
  *           samples of a batch are written past the caches, which takes about as long as copying them.
  *   tokens: each from a hash of (seed, sample, position)
  *   limit : samples of more than P values repeat themselves, and samples share parts: use them to test speed and

@@ -1,6 +1,6 @@
 /* stream — shares of a stream that has no indices.
- *   idea  : a cursor goes through the whole stream and passes over the samples of the other shares. So every sample is
- *           read exactly once over all shares, whatever the stream's length, and the shares need to agree only on their
+ *   idea  : a cursor goes through the whole stream and skips the samples of the other shares. So every sample is read
+ *           exactly once over all shares, whatever the stream's length, and the shares need to agree only on their
  *           number.
  *   cost  : each of S shares reads all bytes: every byte is read S times, and converted once. Shares that read only
  *           their own part would need files that can be split, or a stream for each. */

@@ -1,5 +1,5 @@
-/* device — what all back-ends share: opening, the deadline, events' life, and the calls through the table. Memory:
- * memory.c. */
+/* device — the part common to all back-ends: opening, the deadline, events' life, and the calls through the table.
+ * Memory: memory.c. */
 #include "common/device/device_internal.h"
 
 #include <sched.h>

@@ -18,7 +18,7 @@ const char *ls_memory_name(ls_memory_category category) {
     return names[category];
 }
 
-/* --- allocations: what ls_device_free needs to know, by address ---------------------------------------------------- */
+/* --- allocations by address, for ls_device_free -------------------------------------------------------------------- */
 
 struct ls_allocation {
     const void *memory;

@@ -1,4 +1,4 @@
-/* probes — what devices and streams report to the probes (common/base/probe.h): which stream, which device, and the
+/* probes — the reports of devices and streams to the probes (common/base/probe.h): which stream, which device, and the
  * direction of a copy.
  *   idea  : a stream counts the items enqueued on it while the probes are on, so that a RUN finds its LAUNCH by stream
  *           and number. The owner of each of a copy's two addresses is found in the devices' trees of allocations; an

@@ -4,7 +4,7 @@
  *           would not send the rest while the rank computes
  *   cost  : two round trips, and a copy in and out; pieces of 32 MiB
  *   order : MPI's: messages between two ranks with one tag arrive in the order in which they were sent
- *   fails : each side names the other if it does not come; a mismatch is reported by both */
+ *   fails : each side names the other if it does not arrive; a mismatch is reported by both */
 #include <string.h>
 
 #include "common/comm/mpi/mpi_group.h"

@@ -13,7 +13,7 @@
  *           communicator, which takes a call without a deadline to make. With at most LS_COMM_MAX_RANKS hosts, they
  *           would save only a few steps of a broadcast
  *   safe  : between the two meetings no rank can be in another operation
- *   fails : ranks that die, stop, or do not come are named by the waits (wait.c): all that have not completed the
+ *   fails : ranks that die, stop, or do not arrive are named by the waits (wait.c): all that have not completed the
  *           operation are missing from the second meeting */
 #include <stdlib.h>
 #include <string.h>

@@ -98,7 +98,7 @@ static ls_status put_on_stream(struct ls_nccl_group *g, const ls_operation *oper
                                const struct ls_cuda_lane *lane) {
     const ls_announcement *what = &operation->what;
     ls_status status = ls_comm_check(g->comm, what);
-    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has said why */
+    if (status == LS_OK && !g->nccl) status = LS_ERR_PEER; /* another group of the GPU has reported it */
     if (status == LS_OK && !is_nothing(what)) {
         ls_flight_start(operation->mark, what);
         ncclResult_t result = run(g, operation, lane->stream);

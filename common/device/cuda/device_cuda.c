@@ -29,7 +29,7 @@
 
 const struct ls_cuda_lane *ls_cuda_lane_of(ls_stream *stream) {
     const struct ls_cuda_lane *lane = &ls_cuda_stream_of(stream)->lane;
-    (void)ls_cuda_use(lane->gpu); /* if that fails, so does what the caller does next */
+    (void)ls_cuda_use(lane->gpu); /* if that fails, so does the caller's next call */
     return lane;
 }
 

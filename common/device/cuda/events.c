@@ -7,8 +7,8 @@
  * CUDA forbids any use of it outside of the capture. device.h allows it, and means the latest launch. So the event
  * remembers its capture, and a later wait for it waits for an event that is recorded after each launch of the graph:
  * later than necessary, never too early. The other way round, a capturing stream that is to wait for an event from
- * outside cannot have the wait in its graph. The host waits for what was enqueued before, at once; launches of the
- * graph are ordered by their stream and by waits before the launch. */
+ * outside cannot have the wait in its graph. The host waits at once for the work enqueued before; launches of the graph
+ * are ordered by their stream and by waits before the launch. */
 #include "common/device/cuda/cuda_device.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * It uses CUDA's stream capture in thread-local mode: other threads are not restricted, and in this one a call that
  * would wait fails. A capture in which an operation failed gives no graph, since the step has been enqueued only in
- * part. events.c says what events mean inside and outside of a capture.
+ * part. events.c defines events inside and outside of a capture.
  *   cost  : capturing and making the graph take milliseconds, once; a launch takes microseconds for any number of
  *           operations */
 #include "common/device/cuda/cuda_device.h"
@@ -83,7 +83,7 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
     cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
     current = NULL;
     ls_status status = capture->failure;                            /* probably the cause of CUDA's error */
-    if (status == LS_OK) status = ls_device_status(stream->device); /* what was enqueued since then did nothing */
+    if (status == LS_OK) status = ls_device_status(stream->device); /* work enqueued since then did nothing */
     if (status != LS_OK)
         (void)cudaGetLastError();
     else

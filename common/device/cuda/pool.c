@@ -1,11 +1,11 @@
 /* pool — the memory of one device: taken from its GPU once, and kept.
  *
  * cudaMalloc and cudaFree wait for all of the GPU's work, so a training step must call neither. CUDA's own caching
- * pools (cudaMallocFromPoolAsync) keep what is freed when their release threshold is unlimited. Each logical device has
- * a pool of its own, so that its memory can be told from others' on a shared GPU. Where a GPU has no such pools
- * (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is reused for an
- * allocation that fits into it and fills at least half of it. When an allocation of any of a GPU's devices would fail,
- * the pools of that GPU first give back what they keep unused.
+ * pools (cudaMallocFromPoolAsync) keep freed memory when their release threshold is unlimited. Each logical device has
+ * a pool of its own, so that its memory can be distinguished from others' on a shared GPU. Where a GPU has no such
+ * pools (cudaDevAttrMemoryPoolsSupported), a list of blocks does the same in the simplest way: a freed block is reused
+ * for an allocation that fits into it and fills at least half of it. When an allocation of any of a GPU's devices would
+ * fail, the pools of that GPU first return their unused memory.
  *
  * Allocations are made, zeroed and freed in the order of a stream of their own, for which the host waits: memory is
  * ready for every stream when ls_device_alloc returns. As on CPU devices, nothing that is still enqueued may refer to

@@ -8,7 +8,7 @@
  *   order : pieces are reported in the order of the stream, as RUN records of a thread of their own ("GPUs"), since the
  *           host's threads did something else meanwhile. Durations are the GPU's (accurate to half a microsecond);
  *           times are as accurate as the host's observation of the third event, some microseconds
- *   graph : a launch of a CUDA graph is one piece of work; what was captured into it shows in a profiler only
+ *   graph : a launch of a CUDA graph is one piece of work; the operations captured into it show in a profiler only
  *   fails : work that cannot be timed has no RUN, and runs all the same */
 #include <stdlib.h>
 

@@ -1,10 +1,9 @@
-/* json — reading JSON that people wrote, with file and line for everything that is wrong with it.
- *   idea  : cJSON makes the tree. What it accepts and we do not (deep nesting, control characters, zero bytes, members
- *           that are there twice) is refused around it. It keeps no lines. So when a value is refused, the text, which
- *           is then known to be valid, is walked in the order of the tree until it has passed as many values
+/* json — reads hand-written JSON, and reports errors with file and line.
+ *   idea  : cJSON makes the tree. It accepts deep nesting, control characters, zero bytes and duplicate members; checks
+ *           before and after it refuse them. It keeps no line numbers. So when a value is refused, the text, which is
+ *           then known to be valid, is scanned past as many values as precede this one in the tree
  *   cost  : two passes over the text, n log n in the members of an object; a refusal costs one pass more
- *   fails : the first thing that is wrong is reported, once; later calls return values that the reader can go on
- * with */
+ *   fails : only the first error is reported; later calls return values with which the reader can continue */
 #include "common/base/json.h"
 
 #include <float.h>
@@ -24,7 +23,7 @@
 #define LS_REASON_CAPACITY 400
 
 struct ls_json {
-    char *name, *text; /* the text without byte order mark, a zero byte behind it */
+    char *name, *text; /* text: zero-terminated, without byte order mark */
     size_t first_line, nbytes;
     cJSON *root;
     bool failed;
@@ -38,7 +37,7 @@ static size_t line_at(const ls_json *json, const char *place) {
     return line;
 }
 
-/* Behind the string that begins at `at`. */
+/* Returns the position after the string that begins at `at`. */
 static const char *skip_string(const char *at) {
     for (at++; *at != '"'; at++) at += *at == '\\';
     return at + 1;
@@ -46,8 +45,8 @@ static const char *skip_string(const char *at) {
 
 static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-/* Where the value lies that has so many others before it, in valid text: all strings are values, but for those with a
- * colon behind them. */
+/* The position of the value that `before` others precede, in valid text: every string is a value, except those that a
+ * colon follows. */
 static const char *find_value(const char *text, size_t before) {
     const char *at = text;
     for (;;) {
@@ -89,9 +88,9 @@ void ls_json_refuse(ls_json *json, const cJSON *value, const char *format, ...) 
     ls_report_error("%s:%zu: %s", json->name, line_at(json, find_value(json->text, before)), reason);
 }
 
-/* --- what is refused before cJSON sees it, and after -------------------------------------------------------------- */
+/* --- checks before and after cJSON -------------------------------------------------------------------------------- */
 
-/* Within a string at `at`, which moves on; what is wrong with it, or NULL. */
+/* Checks a character in a string, and advances `at` past an escape; returns the error, or NULL. */
 static const char *check_in_string(const char **at) {
     if ((unsigned char)**at < ' ') return "a control character in a string";
     if (**at == '\\') {
@@ -102,7 +101,7 @@ static const char *check_in_string(const char **at) {
     return NULL;
 }
 
-/* What makes cJSON use the stack or much memory, and what it overlooks. */
+/* Refuses text that would cost cJSON much stack or memory, and errors that it overlooks. */
 static ls_status check_text(const ls_json *json) {
     const char *wrong = NULL, *at = json->text, *end = json->text + json->nbytes;
     size_t values = 1;
@@ -130,7 +129,7 @@ static int compare_names(const void *left, const void *right) {
     return strcmp((*(const cJSON *const *)left)->string, (*(const cJSON *const *)right)->string);
 }
 
-/* A member whose name another one of the object has, too. */
+/* A member whose name occurs twice, or NULL. */
 static const cJSON *find_twin(const cJSON **members, size_t count) {
     qsort(members, count, sizeof *members, compare_names);
     for (size_t i = 1; i < count; i++)
@@ -184,7 +183,7 @@ static ls_status parse_tree(ls_json *json) {
     return check_tree(json, json->root);
 }
 
-/* Takes `text`, which comes from malloc and has a zero byte behind its nbytes. */
+/* Takes ownership of `text`, which malloc has allocated, with a zero byte after its nbytes. */
 static ls_status make(ls_json **out, const char *name, size_t first_line, char *text, size_t nbytes) {
     ls_json *json = calloc(1, sizeof *json);
     char *copy = malloc(strlen(name) + 1);

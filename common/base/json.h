@@ -5,7 +5,7 @@
  *     const cJSON *device = ls_json_object(json, ls_json_root(json), "device");
  *     double rate = ls_json_number(json, device, "fp32_GFLOPs", 1, 1e9);
  *     ...
- *     if (ls_json_failed(json)) ...      // the first thing that was wrong has been reported, with file and line
+ *     if (ls_json_failed(json)) ...      // the first error has been reported, with file and line
  *     ls_json_close(json);
  *
  * Accessors never stop the reader: the first missing or wrong member is reported, later ones are not, and a harmless
@@ -25,8 +25,8 @@
 typedef struct ls_json ls_json;
 
 /* Reads a regular file of at most 64 MiB, 64 levels and 4 Mi values. LS_ERR_IO: it cannot be read; LS_ERR_INVALID: it
- * is not JSON ("FILE:LINE: ..."), its root is no object, or an object has two members of one name; LS_ERR_NO_MEMORY. On
- * failure *out is NULL. */
+ * is not JSON ("FILE:LINE: ..."), its root is not an object, or an object has two members of one name;
+ * LS_ERR_NO_MEMORY. On failure *out is NULL. */
 ls_status ls_json_open(ls_json **out, const char *path);
 
 /* The same from memory; `name` and `first_line` are for messages (a trace is read event by event). */

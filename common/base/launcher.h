@@ -21,7 +21,7 @@ typedef struct ls_place {
 
 /* Texts are valid as long as both the environment and this struct. */
 typedef struct ls_launcher {
-    const char *name;      /* "mpirun"; NULL: no launcher says a rank and a size */
+    const char *name;      /* "mpirun"; NULL: no launcher sets a rank and a size */
     bool by_rank_variable; /* the rank comes from RANK: ddprun, torchrun, or set by hand */
     ls_place place[LS_PLACE_COUNT];
     char job[LS_JOB_CAPACITY]; /* the same text in all processes of the job, and in no other job; "": not known */

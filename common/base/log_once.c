@@ -35,7 +35,7 @@ bool ls_log_once(const char *message) {
     for (uint64_t i = 0; places && i < PLACES; i++) {
         uint64_t there = 0;
         if (atomic_compare_exchange_strong(&places[(hash + i) % PLACES], &there, mark)) return true;
-        if (there >> PID_BITS == hash) return there == mark; /* a process may repeat itself */
+        if (there >> PID_BITS == hash) return there == mark; /* a process may print it again */
     }
     return true;
 }

@@ -2,7 +2,7 @@
  *   idea  : each row becomes one struct option (a switch two: name and no-name) whose `val` leads back to the row. argv is
  *           walked twice: first only for --help, so that the page shows the defaults as they were before any other
  *           option changed them, then for the values.
- *   fails : with the first thing that is wrong, in one line; getopt's own messages are off. */
+ *   fails : at the first error, with one line; getopt's own messages are off. */
 #define _GNU_SOURCE
 #include "common/base/options.h"
 
@@ -19,7 +19,7 @@
 #include "common/base/nearest.h"
 #include "common/base/options_page.h"
 
-enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt tells -x from --name */
+enum { VAL_HELP = 256, VAL_VERSION, VAL_ROWS }; /* above every character, so that optopt distinguishes -x from --name */
 
 /* --- values --------------------------------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static ls_status check_limits(const ls_option *option, double value, const char 
     return ls_fail(LS_ERR_INVALID, "option --%s: its row has limits of an unknown kind", option->name);
 }
 
-/* The strto functions skip spaces before a number; a value does not begin with any. */
+/* The strto functions skip spaces before a number; a value must not begin with one. */
 static bool begins_like_number(const char *text) { return strchr("+-.0123456789", text[0]) && text[0] != '\0'; }
 
 static ls_status parse_whole(const ls_option *option, const char *text, int64_t least, int64_t most, int64_t *out) {
@@ -166,8 +166,8 @@ static ls_status apply(const ls_option *option, const char *text, bool negated) 
 
 static const char *const negation = "no-";
 
-/* The same option under its name with '_' for each '-', as PyTorch's scripts spell them; its name is written to *text,
- * which moves on. */
+/* Adds the option under its name with '_' for each '-', as PyTorch's scripts spell it. Writes that name to *text, and
+ * advances it. */
 static size_t add_underscored(struct option *longs, size_t count, char **text) {
     struct option alias = longs[count - 1];
     if (!strchr(alias.name, '-')) return count;
@@ -209,8 +209,8 @@ static struct option *make_long_options(const ls_command *command) {
     return longs;
 }
 
-/* The option that a name of `length` characters may stand for; NULL: none is near. One with "no-" stands for none
- * without it. */
+/* The option that a name of `length` characters may stand for; NULL: none is near. A name with "no-" stands only for
+ * one with "no-". */
 static const char *find_near(const struct option *longs, const char *name, size_t length) {
     struct ls_nearest nearest = {.wrong = name, .length = length};
     bool negated = strncmp(name, negation, strlen(negation)) == 0;
@@ -221,7 +221,7 @@ static const char *find_near(const struct option *longs, const char *name, size_
     return nearest.name;
 }
 
-/* `word`: a name with its dashes, of `dashes` and then `length` characters; something may follow. */
+/* `word`: `dashes` dashes and a name of `length` characters; other text may follow. */
 static ls_status fail_unknown(const struct option *longs, const char *word, size_t dashes, size_t length) {
     const char *near = find_near(longs, word + dashes, length);
     int shown = (int)(dashes + length);
@@ -235,7 +235,7 @@ static bool begins_with(const char *name, const char *beginning, size_t length) 
     return true;
 }
 
-/* getopt says '?' to names it does not know and to beginnings of several names. */
+/* getopt returns '?' for unknown names and for ambiguous abbreviations. */
 static ls_status fail_name(const struct option *longs, const char *argument) {
     char known[512] = "";
     size_t length = 0, matches = 0;
@@ -290,8 +290,8 @@ static ls_status fail_option(const ls_command *command, const struct option *lon
 
 enum { LETTERS_CAPACITY = 3 + 2 * 26 + 1 };
 
-/* "+": stop at the first operand; ":": say ':' for a missing value; "h": -h is --help; then the rows' letters. optind = 0
- * makes getopt_long start anew. */
+/* "+": stop at the first operand; ":": return ':' for a missing value; "h": -h is --help; then the rows' letters.
+ * optind = 0 makes getopt_long restart. */
 static void list_letters(const ls_command *command, char text[LETTERS_CAPACITY]) {
     char *at = stpcpy(text, "+:h");
     for (size_t i = 0; i < command->count && at < text + LETTERS_CAPACITY - 2; i++) {
@@ -307,7 +307,7 @@ static int find_question(const struct option *longs, const char *letters, int ar
     optind = 0;
     int at = 1;
     for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
-        if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, and no h within -epochs */
+        if (result == 'h' && argv[at][1] == 'h') return VAL_HELP; /* -h, but not an h within -epochs */
         if (result == VAL_HELP || result == VAL_VERSION) return result;
     }
     return 0;
@@ -316,7 +316,7 @@ static int find_question(const struct option *longs, const char *letters, int ar
 static ls_status walk(const ls_command *command, const struct option *longs, const char *letters, int argc,
                       char **argv) {
     optind = 0;
-    int at = 1; /* the argument that getopt looks at */
+    int at = 1; /* the argument that getopt reads */
     for (int result; (result = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
         if (result == '?' || result == ':') return fail_option(command, longs, result, argv[at]);
         const ls_option *row =

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* For the main program the loader only knows the name by which it was started, which may be relative to the current
- * folder of that time. */
+ * folder at that time. */
 static bool find_own_file(char path[LS_SHIPPED_PATH]) {
     Dl_info info;
     bool is_known = dladdr((const void *)(size_t)ls_own_folder, &info) != 0 && info.dli_fname;

@@ -1,8 +1,8 @@
-/* safetensors_read — a file is input from elsewhere: nothing in it is used before it is checked.
+/* safetensors_read — a file is untrusted input: no part of it is used before it is checked.
  *   order : length of the header; its text (UTF-8, JSON); each entry by itself (dtype, shape, offsets, their
  *           arithmetic); all together (names differ; sorted by offset the tensors tile the data).
  *   cost  : one read of the file, O(tensors log tensors).
- *   fails : with one line that names file, tensor and reason. Memory asked for never exceeds a few times the file's
+ *   fails : with one line that names file, tensor and reason. It never allocates more than a few times the file's
  *           size. */
 #define _GNU_SOURCE
 #include <cjson/cJSON.h>
@@ -96,12 +96,12 @@ static bool has_zero(const char *text, size_t nbytes) {
         if (text[i] == '\0') return true;
         if (text[i] != '\\') continue;
         if (nbytes - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) return true;
-        i++; /* the escaped character: a backslash there begins nothing */
+        i++; /* the escaped character: a backslash there begins no escape */
     }
     return false;
 }
 
-/* `text` has a zero after its `nbytes`, for cJSON's sake. */
+/* `text` has a zero after its `nbytes`, as cJSON needs. */
 static ls_status parse_header(ls_safetensors *file, const char *path, const char *text, size_t nbytes) {
     if (nbytes == 0 || text[0] != '{') return fail_file(path, "its header does not begin with '{'");
     if (!ls_utf8_is_valid(text, nbytes)) return fail_file(path, "its header is not UTF-8");
@@ -214,7 +214,7 @@ static int compare_places(const void *a, const void *b) {
     return strcmp(first->name, second->name);
 }
 
-/* Sorted by offset, each tensor must begin where the one before it ended, and the last end where the file does. */
+/* Sorted by offset, each tensor must begin where the one before it ended, and the last must end at the file's end. */
 static ls_status check_tiling(const ls_safetensors *file, const char *path) {
     const unsigned char *expected = file->data;
     for (size_t i = 0; i < file->count; i++) {
@@ -251,7 +251,7 @@ static ls_status parse_entries(ls_safetensors *file, const char *path) {
     return check_tiling(file, path);
 }
 
-/* What is asked later about the header's text, which is not kept. Changes its checksum's digits. */
+/* Computes the header's sums for later queries, since its text is not kept. Overwrites its checksum's digits. */
 static void sum_header(ls_safetensors *file, char *header, size_t header_nbytes) {
     file->header_hash = ls_hash(LS_HASH_SEED, header, header_nbytes);
     char *digits = ls_safetensors_crc32_digits(header);

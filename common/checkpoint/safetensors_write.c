@@ -13,7 +13,7 @@
 #include "common/base/log.h"
 #include "common/checkpoint/safetensors_internal.h"
 
-#define NO_CRC32 "00000000" /* until it is known */
+#define NO_CRC32 "00000000" /* until the sum is known */
 #define LS_NUMBER_CHARS 21  /* a 64-bit number and its comma */
 
 static const char padding[] = "       ";
@@ -112,7 +112,7 @@ static ls_status make_header(char **out, const char *path, const ls_safetensor *
     return status;
 }
 
-/* Spaces behind a header of so many bytes. */
+/* Spaces after a header of that many bytes. */
 static size_t padding_nbytes(size_t header_nbytes) { return (8 - header_nbytes % 8) % 8; }
 
 static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t count) {
@@ -125,7 +125,7 @@ static void put_crc32(char *header, const ls_safetensor *const *sorted, size_t c
     memcpy(digits, text, LS_SAFETENSORS_CRC32_CHARS);
 }
 
-/* Where a file's bytes go. */
+/* Receives a file's bytes, in order. */
 typedef void (*put_fn)(void *to, const void *data, size_t nbytes);
 
 static void put_all(put_fn put, void *to, const char *header, const ls_safetensor *const *sorted, size_t count) {

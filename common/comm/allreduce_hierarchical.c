@@ -4,7 +4,7 @@
  *           the buffer, share = n / m, part = share / h, both cut at cache lines (share.h)
  *   cost  : 4 steps; 2 with one node, or one rank on each. Between nodes each rank sends and receives about
  *           2 share (h - 1) / h, so a node 2 n (h - 1) / h, as if it were one rank of a ring. Inside, each rank sends and
- *           receives 2 n (m - 1) / m. Small messages go as direct's
+ *           receives 2 n (m - 1) / m. Small messages are sent as by direct
  *   hosts : over several hosts a group of each host's ranks runs this, as one node, and comm->across does the
  *           all-reduce across the nodes (mpi/mpi_operations.c)
  *   order : inside a node in the order of its ranks, then in the order of the nodes; all ranks get the same bits. fp16 and bf16
@@ -99,8 +99,8 @@ ls_status ls_allreduce_hierarchical(ls_exchange *x) {
     return status;
 }
 
-/* Adds what this rank sends in a reduce-scatter and an all-gather with `peers` other ranks: `own` of the `total`
- * elements are this rank's share. */
+/* Adds the data that this rank sends in a reduce-scatter and an all-gather with `peers` other ranks: `own` of the
+ * `total` elements are this rank's share. */
 static void add_level(struct ls_allreduce_cost *cost, int peers, int used, size_t total, size_t own,
                       size_t element_nbytes) {
     size_t others = (size_t)peers, messages = (size_t)used - (own > 0) + (own > 0 ? others : 0);

@@ -156,8 +156,8 @@ const char *ls_comm_backend(const ls_comm *comm);    /* "shm", "threads"; with a
 bool ls_comm_can_be_captured(const ls_comm *comm);
 const char *ls_comm_allreduce(const ls_comm *comm); /* "direct", "ring", ...; NCCL has algorithms of its own */
 
-/* "rank 2", "ranks 2, 3" or "ranks 0-2, 5": those of 0 .. world_size-1 whose entry is true. Returns `text`, in which all of
- * LS_COMM_MAX_RANKS have room. */
+/* "rank 2", "ranks 2, 3" or "ranks 0-2, 5": those of 0 .. world_size-1 whose entry is true. Returns `text`, which has
+ * room for all of LS_COMM_MAX_RANKS. */
 #define LS_RANKS_TEXT_CAPACITY 264
 const char *ls_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *chosen, int world_size);
 
@@ -211,9 +211,9 @@ ls_status ls_comm_scatter(ls_comm *comm, ls_stream *stream, const void *send, vo
  * exchange data, both ranks call send_recv instead: each one's `send` becomes the other's `receive`, and neither
  * direction waits for the other.
  *
- * Neighbouring stages of a pipeline communicate so (1F1B: one sends an activation while the other sends a gradient of
- * the same shape). Two alternatives were rejected. Buffered sends need memory for each message in flight, which NCCL
- * does not have. One stream per direction does not help if streams run inside the enqueueing call
+ * Neighbouring stages of a pipeline communicate in this way (1F1B: one sends an activation while the other sends a
+ * gradient of the same shape). Two alternatives were rejected. Buffered sends need memory for each message in flight,
+ * which NCCL does not have. One stream per direction does not help if streams run inside the enqueueing call
  * (LS_CPU_STREAMS=inline), and NCCL serialises the operations of one communicator, whatever their streams. */
 ls_status ls_comm_send(ls_comm *comm, ls_stream *stream, const void *buffer, size_t count, ls_dtype dtype, int peer);
 ls_status ls_comm_recv(ls_comm *comm, ls_stream *stream, void *buffer, size_t count, ls_dtype dtype, int peer);

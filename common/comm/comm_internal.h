@@ -4,10 +4,10 @@
  * The group's memory begins with the control area: struct ls_segment, then mailboxes, arrivals and staging buffers
  * (segment.c). Ranks synchronise, and find each other's data, through the control area; wait.c, regions.c, exchange.c
  * and the operations are the same for both back-ends.
- *   shm      the memory is one anonymous file (memfd). Every rank maps its control area, and behind that, as regions of
- *            ls_comm_alloc_shared need them, windows, at addresses of its own. A place is an offset in the file, the same
- *            on all ranks; buffers outside of the windows are staged
- *   threads  the ranks share one address space, so any buffer can be read where it lies: its offset is its address
+ *   shm      the memory is one anonymous file (memfd). Every rank maps its control area, and after it windows, as regions
+ *            of ls_comm_alloc_shared need them, at addresses of its own. A place is an offset in the file, the same on
+ *            all ranks; buffers outside of the windows are staged
+ *   threads  the ranks share one address space, so any buffer can be read in place: its offset is its address
  * struct ls_transport has the remaining differences. */
 #ifndef LS_COMM_COMM_INTERNAL_H
 #define LS_COMM_COMM_INTERNAL_H
@@ -126,14 +126,14 @@ struct ls_comm {
     /* the thread that runs operations (channel[HOST]: the enqueueing thread) */
     struct {
         uint64_t step, meeting;       /* the last step, and the last one that began an operation */
-        const struct ls_wait *patrol; /* the wait whose patrol asks why, or NULL */
+        const struct ls_wait *patrol; /* the wait that is on patrol, or NULL */
     } channel[LS_CHANNEL_COUNT];
     uint32_t sent_steps[LS_COMM_MAX_RANKS];     /* mailbox to each peer: its `sent` after the last message */
     uint32_t taken_steps[LS_COMM_MAX_RANKS];    /* mailbox to each peer: its `taken`, likewise */
     uint32_t received_steps[LS_COMM_MAX_RANKS]; /* mailbox from each peer: its `sent`, likewise */
     uint32_t progress_base;                     /* all ranks' progress when the current slice began */
-    /* where all ranks see buffers; a window is constant once it counts, and stays until the rank leaves. The thread
-     * that enqueues adds them */
+    /* memory that all ranks see; a window is constant once it is kept, until the rank leaves. The thread that enqueues
+     * adds windows */
     ls_window windows[LS_WINDOWS_MAX];
     _Atomic int window_count;
     /* any thread */
@@ -179,12 +179,12 @@ static inline void ls_mirror_kick(const ls_comm *comm) {
 extern const struct ls_carrier ls_one_round_carrier;
 bool ls_is_one_round(const ls_operation *operation);
 
-/* --- making and leaving a group (group.c) ------------------------------------------------------------------------- */
+/* --- creating and leaving a group (group.c) ----------------------------------------------------------------------- */
 
 /* Checks the options that all back-ends have in common: LS_ERR_INVALID, reported. */
 ls_status ls_group_check_options(const ls_comm_options *options);
 
-/* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy takes it back. */
+/* An endpoint that has not joined anything yet; NULL (reported) without memory. ls_comm_destroy frees it. */
 ls_comm *ls_group_endpoint(const struct ls_transport *transport, const ls_comm_options *options, int rank);
 
 /* --- creation (shm_group.c, shm_handshake.c) ----------------------------------------------------------------------------------- */
@@ -208,8 +208,8 @@ ls_hello ls_handshake_hello(const ls_comm *comm);
 /* Compares another rank's hello with this rank's: writes the mismatch as text, empty if there is none. */
 void ls_handshake_judge(const ls_comm *comm, const ls_hello *theirs, char *text, size_t capacity);
 
-/* The host's leader: makes the group's file, maps it, and hands it to the host's other ranks; a failure breaks the group
- * for those who have it. */
+/* The host's leader: creates the group's file, maps it, and passes it to the host's other ranks; a failure breaks the
+ * group for the ranks that have it. */
 ls_status ls_handshake_host(ls_comm *comm, const ls_comm_options *options, double until_us);
 
 /* The others: fetch the file from the leader and map it. */
@@ -228,11 +228,11 @@ const char *ls_comm_ranks_text(char text[LS_RANKS_TEXT_CAPACITY], const bool *ch
 
 /* --- the flight record (flight_ring.c; flight_take.c) ----------------------------------------------------------------- */
 
-/* Once a rank has the group's memory, and before it goes. */
+/* Call when a rank has the group's memory, and before it leaves. */
 void ls_flight_join(ls_comm *comm);
 void ls_flight_leave(ls_comm *comm);
 
-/* Records an operation that is about to be enqueued; comm->ring is there. */
+/* Records an operation that is about to be enqueued; comm->ring exists. */
 ls_flight_mark ls_flight_record_operation(ls_comm *comm, const ls_announcement *what);
 
 static inline ls_flight_mark ls_flight_enqueue(ls_comm *comm, const ls_announcement *what) {
@@ -277,7 +277,7 @@ const ls_flight_ring *ls_flight_find_ring(const ls_flight_log *log, uint64_t has
  * recorded, or no memory. */
 ls_flight_record *ls_flight_take(const ls_comm *comm, ls_status status, const char *reason, const bool *late);
 
-/* Prints the table, writes the file if one is asked for, and frees the record. NULL is a no-op. */
+/* Prints the table, writes the file if one is requested, and frees the record. NULL is a no-op. */
 void ls_flight_tell(const ls_comm *comm, ls_flight_record *record);
 
 /* --- paths for GPU memory ----------------------------------------------------------------------------------------- */
@@ -329,14 +329,15 @@ ls_status ls_run_recv(const ls_operation *operation);
 ls_status ls_run_send_recv(const ls_operation *operation);
 ls_status ls_run_barrier(const ls_operation *operation);
 
-/* Whether what a message's sender (`out`) and its receiver announced match. LS_ERR_INVALID: reported, and the group is broken. */
+/* Compares the announcements of a message's sender (`out`) and its receiver. LS_ERR_INVALID if they differ: reported,
+ * and the group is broken. */
 ls_status ls_comm_compare_ends(ls_comm *comm, const ls_announcement *out, const ls_announcement *in);
 
 /* Writes the operation's MEETING for the probes; called when the last rank has arrived. `algorithm` NULL: the operation
  * has only one. */
 void ls_comm_probe_meeting(const ls_operation *operation, const char *algorithm);
 
-/* Adds to what ls_comm_traffic_read reports: so many messages, so many bytes in all of them together. */
+/* Adds to the counts of ls_comm_traffic_read: `messages` messages, `nbytes` bytes in all. */
 void ls_comm_count_sent(ls_comm *comm, size_t messages, size_t nbytes);
 void ls_comm_count_received(ls_comm *comm, size_t messages, size_t nbytes);
 

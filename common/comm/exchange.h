@@ -23,9 +23,9 @@
 typedef struct ls_exchange {
     /* filled by the caller */
     const ls_operation *operation;
-    void *buffer; /* what this rank publishes; NULL: nothing */
+    void *buffer; /* the buffer that this rank publishes; NULL: none */
     size_t parts, count;
-    bool write_back; /* run leaves this rank's result in its view: bring it back to buffer */
+    bool write_back; /* run leaves this rank's result in its view: copy it back to buffer */
     size_t one_round_bytes;
     const char *algorithm; /* for the probes; NULL: the operation has a single one */
     ls_status (*run)(struct ls_exchange *exchange);

@@ -63,7 +63,7 @@ enum {
     LS_FLIGHT_RANKS = 64,   /* of a job: LS_COMM_MAX_RANKS */
     LS_FLIGHT_GROUPS = 16,  /* groups of a rank */
     LS_FLIGHT_UNTIMED = 64, /* elements; smaller operations get no times, which cost more than the rest */
-    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its end */
+    LS_FLIGHT_LABEL = 32,   /* bytes of a label, with its zero byte */
     LS_FLIGHT_NAME = 48     /* of a group's name */
 };
 

@@ -58,7 +58,7 @@ static void add_number(cJSON *object, const char *name, int64_t value) {
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
-/* Without memory for a line the file's writer never gets its end, and readers refuse the file. */
+/* Without memory for a line the file's end is never written, and readers refuse the file. */
 static void end_line(ls_file_writer *writer, cJSON *object) {
     char *text = cJSON_PrintUnformatted(object);
     if (text) ls_file_writer_put(writer, text, strlen(text));
@@ -143,7 +143,7 @@ struct reading {
     bool ended;
 };
 
-/* The member's place among `names`. */
+/* The index of the member's value in `names`. */
 static int read_choice(ls_json *json, const cJSON *object, const char *name, const char *const *names, int count) {
     const char *text = ls_json_text(json, object, name);
     for (int i = 0; i < count; i++)
@@ -152,7 +152,7 @@ static int read_choice(ls_json *json, const cJSON *object, const char *name, con
     return 0;
 }
 
-/* It is going to be shown on a terminal, which it must not command. */
+/* The text will be printed on a terminal, so control characters are replaced. */
 static void read_text(ls_json *json, const cJSON *object, const char *name, char *to, size_t capacity) {
     snprintf(to, capacity, "%s", ls_json_text(json, object, name));
     for (char *c = to; *c; c++)

@@ -1,4 +1,4 @@
-/* group — what making and leaving a group have in common, whatever carries it. */
+/* group — creating and leaving a group: the part common to all transports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* The mirror: keeps the control areas of a group's hosts equal. Private to common/comm.
  *
  * Each host has a control area with slots for all ranks of the group. A thread in the process of the host's lowest rank
- * (its leader) is joined by TCP to the leaders of the other hosts. It sends what the ranks of its own host have
- * written, and copies what it receives into the slots of the other hosts' ranks, so that waits, the detection of
- * missing, dead and late ranks (wait.c), comparisons (flight_ring.c) and flight records work across hosts. Tensors are
- * never sent by the mirror.
+ * (its leader) is joined by TCP to the leaders of the other hosts. It sends the writes of its own host's ranks, and
+ * copies received data into the slots of the other hosts' ranks, so that waits, the detection of missing, dead and late
+ * ranks (wait.c), comparisons (flight_ring.c) and flight records work across hosts. Tensors are never sent by the
+ * mirror.
  *   mirror_connect.c  how leaders find each other
  *   mirror.c          the thread: connections, heartbeats, failures
- *   mirror_words.c    what is sent, in which order, and how it is applied */
+ *   mirror_words.c    the records, their order, and how they are applied */
 #ifndef LS_COMM_MIRROR_H
 #define LS_COMM_MIRROR_H
 
@@ -34,7 +34,7 @@ typedef struct ls_mirror_host {
     ls_bytes in, out;
 } ls_mirror_host;
 
-struct ls_mirror_shadow; /* mirror_words.c: what was last sent of a rank */
+struct ls_mirror_shadow; /* mirror_words.c: the last state sent of a rank */
 
 struct ls_mirror {
     ls_comm *comm;
@@ -47,7 +47,7 @@ struct ls_mirror {
     ls_mirror_host *hosts;
     struct ls_mirror_shadow *shadow; /* by rank; of this host's ranks */
     bool has_told_broken;
-    ls_bytes batch; /* what goes to all hosts */
+    ls_bytes batch; /* records for all hosts */
 };
 
 /* --- mirror_connect.c --------------------------------------------------------------------------------------------- */
@@ -68,8 +68,8 @@ void ls_mirror_stop(ls_comm *comm);
 
 ls_status ls_mirror_make_shadow(struct ls_mirror *mirror);
 
-/* Appends to mirror->batch what this host's ranks have written since the last time: arrivals and the reason why the
- * group is broken, and if `all`, everything else. */
+/* Appends to mirror->batch the changes by this host's ranks since the last call: arrivals and the reason why the group
+ * is broken, and if `all`, everything else. */
 void ls_mirror_collect(struct ls_mirror *mirror, bool all);
 void ls_mirror_add_beat(struct ls_mirror *mirror);
 

@@ -1,12 +1,12 @@
-/* mirror_connect — how the leaders of a group's hosts find each other.
+/* mirror_connect — connects the leaders of a group's hosts.
  *   idea  : each leader listens on its host's address, at a port of its own, and publishes both, with a random word, in
- *           the bootstrap store. It connects to the leaders of lower ranks and accepts those of higher ranks. Both sides
- *           of a connection greet with the other's word, which only ranks of this job can know
- *   order : a host waits for hosts of higher rank only when it has joined all lower ones, so the lowest that has not joined
- *           is always served
+ *           the bootstrap store. It connects to the leaders of lower ranks and accepts those of higher ranks. Both
+ *           sides of a connection send the other's word as a greeting, which only ranks of this job can know
+ *   order : a host accepts hosts of higher rank only after it has connected to all lower ones, so the lowest that is
+ *           not connected is always served
  *   cost  : a connection between each two hosts, once per group
- *   fails : all ends at the deadline. A host that did not come, refuses, or does not answer is named with its ranks and
- *           address, and so is what to set. Strangers are dropped */
+ *   fails : every wait ends at the deadline. A host that did not connect, refuses, or does not answer is named with its
+ *           ranks and address, and with the variable to set. Connections from outside the job are dropped */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,13 +24,13 @@
 #include "common/comm/mirror.h"
 #include "common/comm/wait.h"
 
-#define LS_WORD_BYTES 33       /* 32 hexadecimal digits and the end */
-#define LS_LOOK_AGAIN_US 5e4   /* whether the group may still form, where that is known */
-#define LS_GREETING_US 2e6     /* for one who connects to say who it is */
+#define LS_WORD_BYTES 33       /* 32 hexadecimal digits and a zero byte */
+#define LS_LOOK_AGAIN_US 5e4   /* interval of checks that the group may still form */
+#define LS_GREETING_US 2e6     /* for the greeting of a new connection */
 #define LS_UNREACHABLE_MS 5000 /* without an acknowledgement; half the deadline, if that is shorter */
 #define LS_WHICH_NETWORK "set LS_SOCKET_IFNAME to the interface of the network (on rank 0's host: MASTER_ADDR)"
 
-/* What a leader publishes. */
+/* The data that a leader publishes. */
 struct card {
     ls_hello hello;
     char address[16], word[LS_WORD_BYTES];
@@ -126,7 +126,7 @@ static bool send_greeting(const struct joining *j, int fd, const struct card *to
     return send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) == (ssize_t)sizeof greeting;
 }
 
-/* False: nothing, or nothing that one of this job would say, within `wait_us`. */
+/* False if no valid greeting of this job arrives within `wait_us`. */
 static bool receive_greeting(const struct joining *j, int fd, double wait_us, struct greeting *greeting) {
     struct pollfd file = {.fd = fd, .events = POLLIN};
     double until_us = ls_now_us() + wait_us;
@@ -158,7 +158,7 @@ static void accept_host(const struct joining *j, ls_mirror_host *host, int fd, c
 
 /* --- to the hosts of lower ranks ------------------------------------------------------------------------------------ */
 
-/* 0, or the errno of why not. */
+/* 0, or an errno. */
 static int try_connect(const struct joining *j, int fd, const struct card *card) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)card->port)};
     struct pollfd file = {.fd = fd, .events = POLLOUT};
@@ -209,7 +209,7 @@ static ls_mirror_host *host_of(const struct ls_mirror *m, int leader) {
     return NULL;
 }
 
-/* Serves one who connects; strangers are dropped. */
+/* Answers one connection's greeting; drops it if it is not from this job. */
 static ls_status serve(const struct joining *j, int fd) {
     struct greeting greeting;
     struct card card;

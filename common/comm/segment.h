@@ -28,7 +28,7 @@
 typedef struct ls_announcement {
     uint64_t sequence, count;      /* ALLOC: count is bytes */
     uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares;
-                                    * SEND_RECV, until it runs: the sequence of what is received */
+                                    * SEND_RECV, until it runs: the sequence of the received message */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;
 

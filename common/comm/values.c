@@ -15,8 +15,8 @@
  *   axes  : an operation's axes are those on which the group's ranks have different coordinates, by their ranks in the
  *           job (mesh.h). So a group with too many ranks is found by the axis that it should not span
  *   cost  : off: a branch per operation. On: a pass over all entries per operation
- *   fails : memory without a label is not checked; nor are wrong labels, except that memory labelled replicated is
- *           compared bitwise */
+ *   fails : memory without a label is not checked. Wrong labels are not found, except that memory labelled replicated
+ *           is compared bitwise */
 #include "common/comm/values.h"
 
 #include <stdarg.h>
@@ -151,7 +151,7 @@ struct rule {
     ls_value after;
 };
 
-/* The operation's row of the table above, of the labels 1 << LS_PARTIAL and so on. Of one that moves no values from rank to rank, or is
+/* The operation's row of the table above, as bits 1 << LS_PARTIAL and so on. If it moves no values between ranks, or is
  * a message between two, `allowed` is 0: it is not checked, and changes no label. */
 static struct rule rule_of(const ls_announcement *what) {
     const unsigned own_values = 1u << LS_VARYING | 1u << LS_REPLICATED;
@@ -165,8 +165,8 @@ static struct rule rule_of(const ls_announcement *what) {
     }
 }
 
-/* Whether ranks of the group have different places on the axis. A rank's place follows from its number in the job (ls_job_rank) and
- * the sizes of the axes (mesh.h). */
+/* Whether ranks of the group have different places on the axis. A rank's place follows from its rank in the job
+ * (ls_job_rank) and the sizes of the axes (mesh.h). */
 static bool spans(const ls_comm *comm, ls_mesh_axis axis) {
     const int *sizes = ls_values_here->sizes;
     int below = axis == LS_MESH_TENSOR ? 1 : sizes[LS_MESH_TENSOR];
@@ -189,7 +189,7 @@ static ls_status check_entry(const struct ls_labelled *entry, const ls_operation
     return status;
 }
 
-/* What an operation of the group leaves. */
+/* Sets the labels after an operation of the group. */
 static void relabel(struct ls_labels *labels, const ls_comm *comm, ls_value after) {
     for (int a = 0; a < LS_MESH_AXES; a++)
         if (spans(comm, (ls_mesh_axis)a)) labels->on[a] = after;

@@ -1,8 +1,9 @@
-/* values_compare — whether what is said to be replicated has the same bits on all ranks of an axis.
- *   idea  : each rank hashes names and contents of what it keeps so, and gathers those of all ranks; entries of one name are
- *           compared with those of the lowest rank that has it, since not all ranks of a pipeline's axis have the same tensors
+/* values_compare — checks that memory labelled replicated has the same bits on all ranks of an axis.
+ *   idea  : each rank hashes names and contents of its replicated entries, and gathers all ranks' hashes; entries of
+ *           one name are compared with those of the lowest rank that has it, since not all ranks of a pipeline's axis
+ *           have the same tensors
  *   cost  : a pass over these tensors on the host, to which a GPU's are copied, and 16 bytes a tensor and rank
- *   fails : as check_sync.c: all ranks come to the same verdict */
+ *   fails : as check_sync.c: all ranks reach the same verdict */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static bool is_compared(const struct ls_labelled *entry, ls_mesh_axis axis) {
     return entry->kept && entry->begin && entry->labels.on[axis] == LS_REPLICATED;
 }
 
-/* This rank's, in room for at least one. */
+/* Hashes this rank's entries, in an array of at least one. */
 static ls_status hash_all(struct hashed **out, size_t *count, const ls_values *v, ls_mesh_axis axis,
                           ls_stream *stream) {
     struct hashed *mine = *out = calloc(v->count + 1, sizeof *mine);
@@ -58,7 +59,7 @@ static const struct hashed *find(const struct hashed *list, size_t count, uint64
     return NULL;
 }
 
-/* Entry i of rank r beside the first rank's that has it. */
+/* Compares entry i of rank r with that of the first rank that has it. */
 static ls_status compare_entry(const ls_values *v, ls_mesh_axis axis, const struct hashed *all, size_t count, int r,
                                size_t i) {
     const struct hashed *theirs = &all[(size_t)r * count + i], *first = NULL;

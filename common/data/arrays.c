@@ -1,4 +1,4 @@
-/* arrays — samples by index out of memory that is laid out as the files are: bytes stay bytes, a quarter of the floats' memory.
+/* arrays — samples by index, from memory with the files' layout: bytes stay bytes, a quarter of the floats' memory.
  *   cost  : a file is read once, into memory of its size, and checked in one pass; there is no second copy */
 #include "common/data/arrays.h"
 
@@ -37,7 +37,7 @@ static void array_close(ls_dataset *dataset) {
     free(set);
 }
 
-/* --- what samples may hold ---------------------------------------------------------------------------------------- */
+/* --- valid values of samples -------------------------------------------------------------------------------------- */
 
 static ls_status check_finite(const struct ls_array *array, const char *path, size_t samples, size_t count) {
     for (size_t s = 0; array->element == LS_ELEMENT_F32 && s < samples; s++) {

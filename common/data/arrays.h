@@ -32,7 +32,7 @@ struct ls_normalizer {
 struct ls_array_set {
     ls_dataset base;
     struct ls_array inputs, answers; /* answers: labels, or floats */
-    void *memory[2];                 /* what the arrays lie in; malloc's */
+    void *memory[2];                 /* the arrays' memory, from malloc */
     char inputs_path[PATH_MAX], answers_path[PATH_MAX];
     struct ls_normalizer normalizer;
 };

@@ -1,7 +1,7 @@
 /* cifar_dataset — the binary versions of CIFAR-10 and CIFAR-100: records of one label byte (CIFAR-100: a coarse one before it) and
  * 3 x 32 x 32 bytes, plane by plane.
  *   idea  : records stay as they are; labels and pixels are two arrays in the same memory
- *   fails : a gzipped file does not say how long it is, so it is read record by record, up to MOST_RECORDS */
+ *   fails : the length of a gzipped file is not known, so it is read record by record, up to MOST_RECORDS */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -93,7 +93,7 @@ int64_t ls_dataset_largest_label(const ls_dataset *dataset, size_t *sample);
  * ls_sample_input_count floats or int32 tokens, labels to count x ls_sample_label_count integers, targets to count x
  * target_count floats. `labels` and `targets`
  * may be NULL, and are not touched where the dataset has none. Safe in any thread. A failure (LS_ERR_IO, LS_ERR_FORMAT)
- * names the sample; what was read is then undefined. */
+ * names the sample; the arrays' contents are then undefined. */
 ls_status ls_dataset_read(const ls_dataset *dataset, const int64_t *indices, size_t count, void *inputs,
                           int64_t *labels, float *targets);
 
@@ -123,8 +123,9 @@ void ls_cursor_destroy(ls_cursor *cursor); /* NULL is a no-op */
 
 /* "1000 samples of 1 x 28 x 28 in 10 classes (sampled hash 0123456789abcdef)", "5400 samples of 64 tokens in 65 classes
  * (...)": equal data have equal texts, and different data almost certainly different ones. The hash covers up to 32
- * samples, spread from the first to the last; of a stream the first few, and the number of samples is its header's. NULL:
- * no data, "none". Cost: less than a millisecond where samples are small. LS_ERR_NO_MEMORY, or what reading fails with. */
+ * samples, spread from the first to the last; in a stream, the first few, and the number of samples is that of its
+ * header. NULL: no data, "none". Cost: less than a millisecond where samples are small. LS_ERR_NO_MEMORY, or a failure
+ * of reading. */
 ls_status ls_dataset_describe(const ls_dataset *dataset, char *text, size_t capacity);
 
 /* NULL is a no-op. */

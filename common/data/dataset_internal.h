@@ -12,8 +12,8 @@ typedef struct ls_dataset_kind {
     ls_status (*read)(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label, float *target);
     /* (stream) A pass from the first sample; on failure *out is NULL. Each cursor is one thread's. */
     ls_status (*cursor_open)(ls_cursor **out, const ls_dataset *dataset);
-    /* (stream) The next sample, or *end = true; `input` NULL: the sample is passed over. Not called again after a
-     * failure or the end. */
+    /* (stream) The next sample, or *end = true; `input` NULL: the sample is skipped. Not called again after a failure
+     * or the end. */
     ls_status (*cursor_next)(ls_cursor *cursor, bool *end, float *input, int64_t *label, float *target);
     void (*cursor_close)(ls_cursor *cursor); /* (stream) frees the cursor too */
     void (*close)(ls_dataset *dataset);      /* frees the dataset too; accepts a half-built one */
@@ -38,7 +38,7 @@ static inline void ls_dataset_note_label(ls_dataset *dataset, int64_t label, siz
     dataset->spec.classes = (int)label + 1;
 }
 
-/* First member of each stream's cursor; stream.c fills it in, the kind need not look at it. */
+/* First member of each stream's cursor; stream.c fills it in, kinds do not use it. */
 struct ls_cursor {
     const ls_dataset *dataset;
     size_t share, shares;

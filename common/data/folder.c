@@ -1,6 +1,7 @@
-/* folder — data sets by the files that lie in a folder.
- *   idea  : the names tell the layout, so nothing is guessed from bytes; a folder with files of two layouts is refused
- *   order : the training samples are opened first, since the test samples are normalized as they are */
+/* folder — opens the data set in a folder, by its files' names.
+ *   idea  : the names determine the layout, so nothing is guessed from bytes; a folder with files of two layouts is
+ *           refused
+ *   order : the training samples are opened first, since the test samples get the same normalization */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ const char *ls_dataset_find(const char *name) {
     return wanted && access(fashion, F_OK) == 0 ? fashion : name;
 }
 
-/* *layout NULL: no file that is taken. */
+/* *layout is NULL if no file belongs to a layout. */
 static ls_status find_layout(const struct ls_layout **layout, const char *folder) {
     char first[NAME_MAX + 1] = "";
     *layout = NULL;
@@ -49,7 +50,7 @@ static ls_status find_layout(const struct ls_layout **layout, const char *folder
     return status;
 }
 
-/* A test set is of the training set's kind. */
+/* The test set must be of the training set's kind. */
 static ls_status check_alike(const struct ls_array_set *train, const struct ls_array_set *test) {
     const ls_sample_spec *a = &train->base.spec, *b = &test->base.spec;
     if (a->channels != b->channels || a->height != b->height || a->width != b->width)

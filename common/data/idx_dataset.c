@@ -1,4 +1,4 @@
-/* idx_dataset — folders in MNIST's format, images of one channel or, with an axis more, of several. */
+/* idx_dataset — folders in MNIST's format, images of one channel or, with another axis, of several. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -40,7 +40,7 @@ typedef struct ls_idx_reader {
 } ls_idx_reader;
 
 /* Finds a file as above and reads its header; memory is some three times `buffer_nbytes`. LS_ERR_IO, LS_ERR_FORMAT: as
- * above, but what follows the header is not looked at. On failure there is nothing to close. */
+ * above, but the data after the header are not checked. On failure there is nothing to close. */
 ls_status ls_idx_reader_open(ls_idx_reader *reader, const char *folder, const char *prefix, int ndim,
                              unsigned buffer_nbytes);
 

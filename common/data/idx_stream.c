@@ -1,7 +1,8 @@
-/* idx_stream — images and labels of a folder in MNIST's format, side by side from front to back.
- *   idea  : opening looks at the headers only, for the samples' shape. Each cursor opens the files for itself and believes the
- *           headers' counts when it gets there: a file that ends early, late or damaged is an error at the sample where it shows, and
- *           the samples before it are good. (What zlib finds damaged takes the rest of its buffer with it, at most 64 KiB.)
+/* idx_stream — images and labels of a folder in MNIST's format, read together from front to back.
+ *   idea  : opening reads the headers only, for the samples' shape. Each cursor opens the files itself and checks the
+ *           headers' counts only when it gets there: a file that is too short, too long or damaged is an error at the
+ *           sample where it shows; earlier samples are valid. (Where zlib finds damage, the rest of its buffer is lost,
+ *           too, at most 64 KiB.)
  *   cost  : a cursor keeps two zlib buffers of 3 x 32 KiB and one image; nothing grows with the files. */
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static ls_status stream_cursor_next(ls_cursor *base, bool *end, float *input, in
 
 static void stream_close(ls_dataset *dataset) { free(dataset); }
 
-/* Bad labels are left to whoever reaches them. */
+/* An invalid label is reported by the cursor that reaches it. */
 static void count_classes(struct idx_stream *stream, ls_idx_reader *labels) {
     uint8_t label = 0;
     bool end = false;

@@ -17,7 +17,7 @@
 struct ls_idx_writer {
     ls_file_writer *file;
     char path[PATH_MAX];
-    size_t missing; /* elements that are still to come */
+    size_t missing; /* elements not written yet */
     bool failed;
     size_t buffered;
     uint8_t buffer[LS_IDX_BUFFER_BYTES];

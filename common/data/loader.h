@@ -37,8 +37,8 @@ typedef struct ls_loader_options {
 
 /* Starts the workers. Memory: workers x prefetch + 1 batches. `dataset` and `batches` are borrowed until destroy and
  * the loader alone may call ls_batches_set_epoch meanwhile; `batches` is NULL for a stream. Until an epoch is begun,
- * ls_loader_next gives NULL. LS_ERR_INVALID: workers or prefetch out of range, batches for a stream, or a share that
- * cannot be. On failure *out is NULL. */
+ * ls_loader_next gives NULL. LS_ERR_INVALID: workers or prefetch out of range, batches for a stream, or an invalid
+ * share. On failure *out is NULL. */
 ls_status ls_loader_create(ls_loader **out, const ls_dataset *dataset, ls_batches *batches,
                            const ls_loader_options *options);
 

@@ -1,5 +1,5 @@
-/* memory_dataset — samples that a program has in arrays of its own.
- *   cost  : every value is looked at once, at the beginning; reading a sample is a copy of its rows */
+/* memory_dataset — samples in a program's own arrays.
+ *   cost  : every value is checked once, at creation; reading a sample is a copy of its rows */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

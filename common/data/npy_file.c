@@ -1,8 +1,9 @@
 /* npy_file — magic, version, the header's length, and a header that is a Python dictionary of three entries:
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 3, 32, 32), }
- *   idea  : the header is read by the grammar that numpy.save writes, entries in any order; everything else is refused by name
- *   fails : what NumPy itself would convert on the fly (big endian, Fortran order, doubles) is not: the line says how to save it
- *           anew, so that a run's bits never depend on a conversion here */
+ *   idea  : the header is parsed by the grammar of numpy.save, with entries in any order; everything else is refused by
+ *           name
+ *   fails : arrays that NumPy itself would convert on the fly (big endian, Fortran order, doubles) are refused: the
+ *           message says how to save them again, so that a run's bits never depend on a conversion here */
 #include "common/data/npy_file.h"
 
 #include <stdio.h>
@@ -77,7 +78,7 @@ static bool take_entry(const char **at, struct header *h) {
     }
     if (strcmp(key, "descr") != 0) return false;
     if (!take(at, "[")) return h->has_descr = take_quoted(at, h->descr, sizeof h->descr);
-    snprintf(h->descr, sizeof h->descr, "[fields]"); /* brackets may nest: what follows the list is not looked at */
+    snprintf(h->descr, sizeof h->descr, "[fields]"); /* brackets may nest: the text after the list is not read */
     h->has_descr = true;
     return false;
 }
@@ -93,7 +94,7 @@ static bool parse_header(const char *text, struct header *h) {
     return *text == '\0' && h->has_descr && h->has_order && h->has_shape;
 }
 
-/* --- what of it is taken ------------------------------------------------------------------------------------------ */
+/* --- accepted types and shapes ------------------------------------------------------------------------------------ */
 
 static ls_status take_element(ls_npy_file *file, const char *descr) {
     static const struct {

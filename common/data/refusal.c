@@ -1,6 +1,6 @@
-/* refusal — what lies where data were expected, in a line, with the command that turns it into what is taken.
- *   idea  : a name's ending tells the kind, else a file's first bytes do; of a folder's files the first in alphabetical order
- *           is shown, and a folder inside that has data is what was meant
+/* refusal — reports, in a line, the files found in place of data, with the command that converts them.
+ *   idea  : a name's extension determines the kind, else the file's first bytes; of a folder's files the first in
+ *           alphabetical order is shown. If a subfolder has data, it is assumed to be the one meant
  *   fails : the commands guess where labels are (docs/data.md: the last column, a folder for each class) */
 #include "common/data/refusal.h"
 
@@ -27,7 +27,7 @@
         "n.stack([n.array(Image.open(p).convert(\"RGB\")).transpose(2, 0, 1) for p in f])",                            \
         "n.unique([p.split(\"/\")[-2] for p in f], return_inverse=True)[1]")
 
-/* By a name's ending: a command for the file, or for its folder. */
+/* By a name's extension: a command for the file, or for its folder. */
 static const struct {
     const char *ending, *command;
     bool of_folder;
@@ -104,7 +104,7 @@ ls_status ls_data_check_folder(const char *folder) {
 
 /* --- a folder ----------------------------------------------------------------------------------------------------- */
 
-/* What a look into a folder finds: the first name in alphabetical order of each kind. */
+/* The first name of each kind in a folder, in alphabetical order. */
 struct found {
     char file[NAME_MAX + 1], taken[NAME_MAX + 1], folder[NAME_MAX + 1];
     bool pickle; /* CIFAR-10's Python version */
@@ -114,7 +114,7 @@ static void keep_first(char first[NAME_MAX + 1], const char *name) {
     if (first[0] == '\0' || strcmp(name, first) < 0) snprintf(first, NAME_MAX + 1, "%s", name);
 }
 
-/* `inside`: a folder of it, or NULL. */
+/* `inside`: a subfolder, or NULL. */
 static void look(struct found *found, const char *folder, const char *inside) {
     char path[PATH_MAX];
     struct stat entry;

@@ -1,6 +1,6 @@
-/* text_dataset — samples of a text: windows of its stream, side by side.
- *   idea  : the stream is kept as one byte a token, an eighth of what labels take; a read widens T + 1 of them. Each set has a
- *           copy of its own part, so that the last label of training lies in front of the first token of the test
+/* text_dataset — samples of a text: consecutive windows of its stream.
+ *   idea  : the stream is kept as one byte a token, an eighth of a label's size; a read widens T + 1 of them. Each set
+ *           has a copy of its own part, so that the last label of training precedes the first token of the test
  *   cost  : a byte a token; a read is some 2 T loads and stores */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #include "common/base/log.h"
 #include "common/data/text_internal.h"
 
-enum { TEST_ONE_IN = 10 }; /* tokens of a file's text */
+enum { TEST_ONE_IN = 10 }; /* of a file's tokens, one in ten */
 
 struct text_dataset {
     ls_dataset base;
     size_t token_count;
-    uint8_t tokens[]; /* places in base.vocabulary */
+    uint8_t tokens[]; /* indices into base.vocabulary */
 };
 
 static ls_status text_read(const ls_dataset *dataset, int64_t index, bool alone, void *input, int64_t *label,
@@ -106,7 +106,7 @@ ls_status ls_dataset_open_text(ls_dataset **train, ls_dataset **test, const char
     return status;
 }
 
-/* --- what can be asked of a text ---------------------------------------------------------------------------------- */
+/* --- queries about a text ----------------------------------------------------------------------------------------- */
 
 const uint8_t *ls_text_tokens(const ls_dataset *dataset, size_t *count) {
     bool is_text = dataset->kind == &text_kind;

@@ -1,9 +1,9 @@
 /* text_file — the bytes of text files.
- *   idea  : zlib's gzread reads plain and gzipped files alike, and checks a gzip checksum at the end. The size of what is
- *           compressed is not known before, so memory doubles until all of it is there
- *   fails : a file that is no text is refused before it becomes a vocabulary: a zero byte is in no text (but in UTF-16, and
- *           in most files of numbers), and one byte in a hundred is more control characters than a text has and fewer than
- *           compressed data has, of which a tenth are */
+ *   idea  : zlib's gzread reads plain and gzipped files alike, and checks a gzip checksum at the end. The uncompressed
+ *           size is not known before, so memory doubles until all of the text fits
+ *   fails : a file that is not text is refused before a vocabulary is made from it: one with a zero byte (UTF-16 and
+ *           most files of numbers have some), or with more than one control character in a hundred bytes (compressed
+ *           data has one in ten) */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static ls_status make_room(struct ls_bytes *bytes, size_t *room, const char *pat
     return LS_OK;
 }
 
-/* Why gzread stopped, if not at the end of a whole file. */
+/* Reports why gzread stopped, if not at the end of a complete file. */
 static ls_status check_end(gzFile file, const char *path) {
     int error = Z_OK;
     const char *text = gzerror(file, &error);

@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define LS_AWAKE_US 1e6 /* for a process that was stopped past its deadline: its worker may know what happened */
+#define LS_AWAKE_US 1e6 /* if the process was stopped past its deadline: time for the awaited worker to record */
 
 double ls_wait_until_us(void) { return ls_now_us() + ls_wait_timeout_s() * 1e6; }
 
@@ -132,7 +132,7 @@ static ls_status worker_drain(ls_stream *stream) {
 static void worker_stop(ls_stream *stream) {
     (void)worker_drain(stream);
     atomic_store(&ls_cpu_stream_of(stream)->stopping, 1);
-    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.produced); /* one item past the end: the sign to leave */
+    ls_flag_raise(&ls_cpu_stream_of(stream)->queue.produced); /* one item past the end tells the worker to exit */
     pthread_join(ls_cpu_stream_of(stream)->worker, NULL);
     ls_queue_destroy(&ls_cpu_stream_of(stream)->queue);
 }

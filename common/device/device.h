@@ -225,7 +225,7 @@ ls_status ls_event_synchronize(ls_event *event);
 ls_status ls_stream_synchronize(ls_stream *stream);
 ls_status ls_device_synchronize(ls_device *device);
 
-/* --- what only GPUs do ------------------------------------------------------------------------------------------- */
+/* --- GPUs only --------------------------------------------------------------------------------------------------- */
 
 /* A graph (CUDA's stream capture): the operations enqueued between begin and end on `stream`, and on streams that
  * follow it by events. One call then launches them all, instead of hundreds. A launch uses the addresses, counts and

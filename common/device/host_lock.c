@@ -1,13 +1,14 @@
-/* host_lock — turns at the one lock of the process, each of them so many microseconds of a busy core.
+/* host_lock — each launch holds the one lock of the process for some microseconds of a busy core: a turn.
  *   idea  : a ticket lock: a thread draws a number, and waits until the counter of those served has reached it: first
  *           come, first served, as a replay's locks are (labs/replay/engine). It spins first where its device has a
  *           core of its own, since waking a sleeper takes longer than a turn
  *   cost  : off, a branch. On, `us` at each launch and two readings of the clock more (by CPU time system calls, some
- *           0.3 us each); where several threads launch, the wait for those in front
+ *           0.3 us each); where several threads launch, the wait for the threads before it
  *   order : the LOCK is written by the thread that has the lock, and the UNLOCK before it gives the lock back. So
  *           records of different threads end in the order of the turns
  *   fails : a thread that misses its deadline leaves a number that blocks all later ones. So after a missed deadline
- *           there are no further turns, and every later launch ends with the same status, until the lock is set anew */
+ *           there are no further turns, and every later launch ends with the same status, until the lock is set
+ *           again */
 #include "common/device/host_lock.h"
 
 #include "common/base/clock.h"

@@ -39,7 +39,7 @@ enum {
 
 /* --- the world (mpi_world.c) -------------------------------------------------------------------------------------- */
 
-/* Collective: brings MPI up in the first group of the process, whose ranks become MPI_COMM_WORLD. Fills `ranks` with
+/* Collective: initialises MPI in the first group of the process, whose ranks become MPI_COMM_WORLD. Fills `ranks` with
  * the group's. Reports its failure and breaks the group. */
 ls_status ls_mpi_join_world(ls_comm *comm, const ls_comm_options *options, struct ls_mpi_ranks *ranks);
 
@@ -54,7 +54,7 @@ ls_status ls_mpi_server_join(ls_comm *comm, const ls_comm_options *options);
 /* Whether the exchange between hosts has failed (and reported it). Any thread. */
 bool ls_mpi_server_has_failed(void);
 
-/* Undoes join, once MPI is up on all of the host's ranks or has failed. */
+/* Undoes join, once MPI is initialised on all of the host's ranks or has failed. */
 void ls_mpi_server_leave(bool in_good_order);
 
 /* --- operations (mpi_operations.c, mpi_messages.c) ---------------------------------------------------------------- */
@@ -62,7 +62,7 @@ void ls_mpi_server_leave(bool in_good_order);
 ls_status ls_mpi_run_collective(const ls_operation *operation);
 ls_status ls_mpi_run_message(const ls_operation *operation);
 
-/* Memory of so many bytes at least, until the next call; NULL: reported, the group is broken. */
+/* Memory of at least `nbytes` bytes, until the next call; NULL: reported, the group is broken. */
 char *ls_mpi_memory(ls_comm *comm, size_t nbytes);
 
 /* Lets MPI make progress, which has no thread of its own: data of requests that are complete here may not have been

@@ -1,8 +1,8 @@
-/* graph — what is enqueued between begin and end becomes a graph, which one call then launches.
+/* graph — makes a graph of the operations enqueued between begin and end, which one call then launches.
  *
- * By CUDA's stream capture, in the thread-local mode: other threads go on as they like, and this one cannot by mistake
- * call something that waits. A capture in which an operation failed gives no graph, since the step has been enqueued
- * only in part. events.c says what events mean inside and outside of a capture.
+ * It uses CUDA's stream capture in thread-local mode: other threads are not restricted, and in this one a call that
+ * would wait fails. A capture in which an operation failed gives no graph, since the step has been enqueued only in
+ * part. events.c defines events inside and outside of a capture.
  *   cost  : capturing and making the graph take milliseconds, once; a launch takes microseconds for any number of
  *           operations */
 #include "common/device/cuda/cuda_device.h"
@@ -82,8 +82,8 @@ ls_status ls_cuda_graph_end(ls_stream *stream, ls_graph **out) {
     cudaGraph_t graph = NULL;
     cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
     current = NULL;
-    ls_status status = capture->failure;                            /* which may well be why CUDA complains now */
-    if (status == LS_OK) status = ls_device_status(stream->device); /* what was enqueued since then did nothing */
+    ls_status status = capture->failure;                            /* probably the cause of CUDA's error */
+    if (status == LS_OK) status = ls_device_status(stream->device); /* work enqueued since then did nothing */
     if (status != LS_OK)
         (void)cudaGetLastError();
     else

@@ -6,7 +6,7 @@
  *   graph : a captured graph always broadcasts with its first micro-batch, since it is launched after steps of both
  *           kinds. After an evaluation the broadcast changes nothing. prepare decides whether to broadcast, since a
  *           graph may be launched in place of forward_backward
- *   cost  : one broadcast of all buffers, which lie in one range, on the comm stream, before the forward pass */
+ *   cost  : one broadcast of all buffers, which are one range, on the comm stream, before the forward pass */
 #include "ddp_procs/ddp.h"
 
 void ddp_begin_forward(struct ddp *ddp) {

@@ -26,7 +26,7 @@ static ls_status fail_to_bind(const char *host, int port) {
     return ls_fail(LS_ERR_SYSTEM, "cannot serve the store at %s:%d: %s", host, port, strerror(errno));
 }
 
-/* A TCP socket bound to `port` of the address; *fd -1 on failure, errno says why. */
+/* A TCP socket bound to `port` of the address; *fd is -1 on failure, with errno set. */
 static bool bind_tcp(int *fd, in_addr_t to, int port) {
     const struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = to};

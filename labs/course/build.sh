@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds a lab's probe, and its programs, with the student's files in place of the product's.
-# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: what its files call and define
+# usage: labs/course/build.sh reference LAB OUT          OUT/reference, and OUT/allowed: the names that its files call and define
 #        labs/course/build.sh student LAB CODE OUT       OUT/probe, OUT/probe_asan and the lab's programs, from CODE's files
 #        labs/course/build.sh own LAB OUT                OUT/own: the objects of the lab's probe
 #        labs/course/build.sh planted LAB OUT            the lab's programs with planted bugs, for its sheet
@@ -79,7 +79,7 @@ build_reference() {
         link "$out/reference" "$probe_flags" "$out"/theirs/*/*.o
 }
 
-refuse() { # what words.sh says
+refuse() { # KEY ARGUMENT... of words.sh
     { words_in en "$@"; echo; } >"$out/refused"
     words "$@" >"$out/refused.words"
     exit 1

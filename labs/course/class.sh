@@ -1,7 +1,7 @@
 #!/bin/sh
 # Grades a class: a line of CSV for each student, lab and check, whatever happens to a student's grading.
-# usage: labs/course/class.sh SUBMISSIONS OUT LAB...   SUBMISSIONS/STUDENT holds files as they lie in the tree (common/comm/allreduce_ring.c)
-#        labs/course/class.sh --student NUMBER OUT LAB...   one of them, to OUT/class/NUMBER, with what the first form has prepared
+# usage: labs/course/class.sh SUBMISSIONS OUT LAB...   SUBMISSIONS/STUDENT has files with the tree's paths (common/comm/allreduce_ring.c)
+#        labs/course/class.sh --student NUMBER OUT LAB...   one of them, to OUT/class/NUMBER, after the first form's preparation
 # Folders whose names begin with a dot are ignored. Students are graded in parallel, as many as there are cores; the
 # references and the probes' own objects are built once. A student's crash or endless loop costs that student's check
 # one deadline. A link gets no points, and a line with the reason. In the CSV, bytes of a name that are special in

@@ -33,13 +33,14 @@ conf_words() { # FOLDER KEY
         { print (name in words) ? words[name] : line }' "$chinese" "$1/lab.conf"
 }
 
-# Files of which a lab takes functions out, each once; and "FILE FUNCTION" for each.
+# Files from which a lab cuts functions, each once.
 cut_files() { conf_lines "$1" cut | cut -d' ' -f1 | sort -u; }
 
 # Files with the same functions for GPUs: also cut from the handout, but not written by students.
 twin_files() { conf_lines "$1" twin | cut -d' ' -f1 | sort -u; }
 
-# Copies a file with the bodies of its labs' functions, and of their twins, taken out: cut_file FILE TO. (The caller has a variable "lab".)
+# Copies a file without the bodies of its labs' functions and of their twins: cut_file FILE TO. (The caller has a
+# variable "lab".)
 cut_file() {
     cp "$1" "$2" || return 1
     for any_lab in $(all_labs); do # callers use $lab
@@ -103,7 +104,7 @@ is_unwritten() { for file in $(cut_files "$folder"); do is_own "$file" && grep -
 # One checksum of a student's files for a lab ($folder, in $code): a verdict belongs to that code only.
 code_sum() { for file in $(cut_files "$folder"); do ! is_own "$file" || cat "$code/$file"; done | ${1:-cksum}; }
 
-# The last line "NAME: what the student predicts" of the lab's predict.txt ($notes); the colon may be a Chinese one.
+# The last line "NAME: PREDICTION" of the lab's predict.txt ($notes); the colon may be a Chinese one.
 predicted() { sed -n "s/^$1\(:\|：\) *\([^ ].*\)$/\2/p" "$notes" 2>/dev/null | tail -1; }
 
 # Whether a prediction is right: PREDICTION RESULT.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds and judges labs: `make grade` calls it.
-# usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for what is built
+# usage: labs/course/grade.sh CODE OUT LAB...    CODE: the tree with the student's files; OUT: a folder for built files
 # OUT/LAB/grade.json has the verdicts, and OUT/LAB/graded the checksum of the code; both stay unchanged if it could not
 # be graded.
 # The lab's programs are also built, so that a hint's command runs this code; not with PROBE_ONLY=1, nor before all

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes the tree for students: without the labs' functions, and with the reference as programs without source.
 # usage: labs/course/handout.sh OUT      an empty or missing folder
-# Left out: planted bugs, the instructor's page, the course's own checks and that of make's targets, the history. `make` builds the handout; programs and tests that
-# come to a function that is not written say so.
+# Left out: planted bugs, the instructor's page, the course's own checks and that of make's targets, the history. `make`
+# builds the handout; programs and tests that call an unwritten function report that.
 set -u
 . labs/course/conf.sh
 refuse_changed_tree

@@ -43,7 +43,7 @@ run_all() {
     done 3<"$out/runs"
 }
 
-# Cuts a line that has more columns, between two characters. In UTF-8: most of what takes three bytes or more is wide.
+# Cuts longer lines between two characters. In UTF-8, most characters of three or more bytes are wide.
 fit() {
     awk -v most="$1" '{
         columns = 0

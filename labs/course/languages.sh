@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that the English and Chinese course have the same content. For README.md and README.zh.md, in labs and each lab:
+# Checks that the English and Chinese course have the same content. For README.md and README.zh.md in labs and each lab:
 #   1. the same headings, by level and number; in each section the same numbers of list items and table rows;
 #   2. the same code blocks, byte by byte;
 #   3. the same figure marks with the same values, code words and links, item by item, and in the prose of each section. A link to a page
@@ -8,7 +8,7 @@
 # Of each lab.conf and its lab.zh.conf: the same names of checks, hints and predictions, with the same numbers and code words.
 # Only the Chinese page has quotations (>): the translation of a linked English text, such as a specification in a
 # file's head. A lab's page that needs such a text must have one.
-# A lab without either is a failure. What differs is named by file and line.
+# A lab without either is a failure. Differences are reported with file and line.
 # usage: labs/course/languages.sh                 checks
 #        labs/course/languages.sh --self-test     plants differences in two small pages and fails unless each is found
 set -u
@@ -244,7 +244,7 @@ self_test() {
     try() { LS_ROOT=$copy "$here" >"$copy/said" 2>&1; }
     try || { echo 'self-test: the pages themselves are not clean'; cat "$copy/said"; exit 1; }
     planted=0 missed=0
-    plant() { # file, what sed does to it, what must be said
+    plant() { # file, sed command, expected message
         planted=$((planted + 1))
         sed -i "$2" "$copy/labs/$1"
         [ -s "$copy/labs/$1" ] || rm "$copy/labs/$1"

@@ -4,7 +4,7 @@
 # idea   : phases 2 and 3 of a C compiler: lines that end in a backslash are joined, comments and literals go. Every word
 #          of the text counts, whether a macro uses it or not. So nothing may make a word out of others (##, _Pragma) or give
 #          another meaning to the words that are checked (#define unused, an attribute in a macro)
-# closed : assembler, what the compiler reserves for itself, directives that change what the compiler does or where it
+# closed : assembler, names reserved for the compiler, directives that change what the compiler does or where it
 #          thinks it is, headers by a computed name, attributes beyond the list, other spellings of # and [
 
 function list(key,   i) { for (i = 2; i <= NF; i++) patterns[key] = patterns[key] "|" pattern($i) }

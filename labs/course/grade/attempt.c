@@ -1,6 +1,6 @@
 /* attempt — runs a probe, confined.
  *   idea  : the probe gets a process group and a clean environment of its own, a read-only folder, and limits: memory,
- *           size of files, open files. It confines itself before it calls what a student wrote (probe/confine.h). Its
+ *           size of files, open files. It confines itself before it calls a student's code (probe/confine.h). Its
  *           observations are in a file that is read when it has ended; its output does not count
  *   ends  : by itself, or by SIGKILL once it hangs. Processor time used by other programs does not count against it. A
  *           run that hung only by the clock is repeated once. Processes that it leaves behind are reparented to this

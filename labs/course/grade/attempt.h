@@ -22,7 +22,7 @@ typedef struct attempt {
     int exit_status;     /* if it ended by itself */
     bool left_processes; /* it had started processes, which were killed */
     char *seen;          /* the probe's observations; owned */
-    char said[1 << 15];  /* the end of what it printed, terminated */
+    char said[1 << 15];  /* the end of its output, terminated */
 } attempt;
 
 /* Runs program --check=... --seed=... --out=FILE, where FILE is the only file that it may write, and waits for it and

@@ -10,7 +10,7 @@ struct crew_thread {
     crew_rank rank;
     ls_status (*body)(crew_rank *rank);
     pthread_t thread;
-    char message[512]; /* what it reported */
+    char message[512]; /* its error message */
 };
 
 static void *thread_main(void *argument) {

@@ -11,7 +11,7 @@ typedef struct crew_rank {
     ls_device *device;
     ls_stream *stream; /* the device's comm stream */
     ls_comm *comm;
-    ls_status status; /* what the body returned */
+    ls_status status; /* the body's return value */
 } crew_rank;
 
 /* How long ranks wait for each other: a deadlock ends after that. Much longer than a check takes, so that a busy

@@ -3,7 +3,7 @@
 #         lab NUMBER TITLE, and in any order:
 #             state same, other or never: whether it was graded | sheet FILE: where answers belong
 #             predict QUESTION PREDICTED SIGN KIND VALUE | remark TEXT: a line of predict.txt that is not a prediction
-#             check NAME WORDS: what must hold, in the page's language | grade POINTS OF SEED | judged NAME held-or-lost VERDICT POINTS OF INVARIANT WHY
+#             check NAME WORDS: the invariant, in the page's language | grade POINTS OF SEED | judged NAME held-or-lost VERDICT POINTS OF INVARIANT WHY
 #             picture NAME KINDS GNUPLOT FILE, or picture NAME '' '' '' WHY: not shown | more COUNT
 #             code FILE | answers FILE: as course_report --as=text and --as=answers wrote them
 #         programs FOLDER: pictures alone

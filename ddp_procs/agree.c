@@ -1,4 +1,4 @@
-/* agree — which ranks differ from rank 0, and in what.
+/* agree — which ranks differ from rank 0, and in which facts.
  *   idea  : each rank sets its facts under a key of its own. Rank 0 fetches them one by one, compares each with its
  *           own, and sets one verdict, which the others wait for. Ranks with the same difference share a line
  *   cost  : 2 W - 1 values set, 2 (W - 1) fetched, most of them by rank 0; equal facts are one memcmp
@@ -16,7 +16,7 @@
 enum { LINES_MOST = 16, SHOWN_CAPACITY = 240, LINE_CAPACITY = 1024, KEY_CAPACITY = 64, MESSAGE_CAPACITY = 600 };
 #define VERDICT_GRACE_S 0.5
 
-/* What all have heard: how it went, and the lines of those that differ, or the one line that says what went wrong. */
+/* What rank 0 publishes: the outcome, and a line per difference, or one line with the error. */
 enum kind { SAME = 'S', DIFFERENT = 'D', FAILED = 'F' };
 typedef struct verdict {
     char kind;
@@ -57,7 +57,7 @@ typedef struct comparison {
     difference lines[LINES_MOST];
 } comparison;
 
-/* A value as a line shows it: what is too long loses its middle, since two long values may well begin alike. */
+/* A value as a line shows it. The middle of a long value is left out, since two long values may well begin alike. */
 static void show(char shown[SHOWN_CAPACITY], const char *value) {
     enum { HALF = SHOWN_CAPACITY / 2 - 4 };
     size_t length = strlen(value);
@@ -66,7 +66,7 @@ static void show(char shown[SHOWN_CAPACITY], const char *value) {
     } else {
         snprintf(shown, SHOWN_CAPACITY, "%.*s...%s", HALF, value, value + length - HALF);
     }
-    for (char *c = shown; (c = strchr(c, '\n'));) *c = '?'; /* it would end the line of the verdict */
+    for (char *c = shown; (c = strchr(c, '\n'));) *c = '?'; /* a newline would end the line of the verdict */
 }
 
 static void note(comparison *c, int rank, const char *name, const char *there, const char *here) {
@@ -90,8 +90,8 @@ static void note(comparison *c, int rank, const char *name, const char *there, c
     d->ranks[rank] = true;
 }
 
-/* Rank 0's names only: a rank with other names is another build of the program, and so differs in a name that all
- * have. */
+/* Compares rank 0's names only: a rank with other names runs another build of the program, and so differs in a name
+ * that all have. */
 static void compare(comparison *c, int rank, const ddp_facts *theirs) {
     const ddp_facts *mine = c->mine;
     if (theirs->nbytes == mine->nbytes && memcmp(theirs->bytes, mine->bytes, mine->nbytes) == 0) return;
@@ -125,7 +125,7 @@ static void write_lines(verdict *v, const comparison *c) {
              bits_of(c->more_ranks), c->more, ls_ranks_text(ranks, c->more_ranks, c->world_size));
 }
 
-/* --- who did not come ----------------------------------------------------------------------------------------------- */
+/* --- ranks that did not arrive ------------------------------------------------------------------------------------ */
 
 /* ddp_store_get whose error goes to `message` instead of to the user. */
 static ls_status get(const meeting *m, const char *key, void *value, size_t capacity, size_t *nbytes,
@@ -136,7 +136,7 @@ static ls_status get(const meeting *m, const char *key, void *value, size_t capa
     return status;
 }
 
-/* After a time-out: the ranks whose facts are not there. If all are, it is rank 0 that is late. */
+/* After a timeout: names the ranks whose facts are missing, or rank 0 if none are. */
 static void write_missing(const meeting *m, char *text, size_t capacity) {
     char key[KEY_CAPACITY], message[MESSAGE_CAPACITY], ranks[LS_RANKS_TEXT_CAPACITY];
     bool missing[LS_COMM_MAX_RANKS] = {false}, any = false;
@@ -157,7 +157,7 @@ static void write_missing(const meeting *m, char *text, size_t capacity) {
 
 /* --- rank 0 --------------------------------------------------------------------------------------------------------- */
 
-/* The facts of all ranks, compared. Otherwise v->text says what went wrong; LS_ERR_PEER: a rank has given up. */
+/* Compares the facts of all ranks. If it fails, v->text has the reason; LS_ERR_PEER: a rank has given up. */
 static ls_status collect(const meeting *m, comparison *c, ddp_facts *theirs, verdict *v) {
     for (int r = 1; r < m->job->world_size; r++) {
         char key[KEY_CAPACITY], message[MESSAGE_CAPACITY];
@@ -203,8 +203,8 @@ static ls_status publish(const meeting *m, const verdict *v) {
 
 /* --- all ranks ------------------------------------------------------------------------------------------------------ */
 
-/* The verdict, from rank 0; reported if there is none. Rank 0 waits for the last rank as long as this rank waits for its
- * verdict: with some time on top, the verdict comes before rank 0 and its store are gone. */
+/* Fetches rank 0's verdict; a failure is reported. Rank 0 waits as long for the last rank as this rank waits for the
+ * verdict: the extra time lets the verdict arrive before rank 0 and its store end. */
 static ls_status fetch_verdict(const meeting *m, verdict *v) {
     char key[KEY_CAPACITY], message[MESSAGE_CAPACITY], late[LINE_CAPACITY];
     size_t nbytes = 0, head = offsetof(verdict, text);
@@ -221,7 +221,7 @@ static ls_status fetch_verdict(const meeting *m, verdict *v) {
     return LS_OK;
 }
 
-/* On rank 0 all lines, elsewhere those that are about this rank; the first one, if none is. */
+/* Reports all lines on rank 0, and on other ranks the lines about this rank, or the first line if there are none. */
 static ls_status report_differences(const meeting *m, char *text) {
     int reported = 0;
     char *first = NULL, *rest;
@@ -270,7 +270,7 @@ void ddp_agree_late(ddp_agreement *a) {
     a->run = 1;
 }
 
-/* With rank 0's facts, which are there. */
+/* Compares with rank 0's facts, which have been set. */
 static ls_status compare_late(const meeting *m, const ddp_facts *mine, verdict *v) {
     char key[KEY_CAPACITY];
     comparison *c = calloc(1, sizeof *c);

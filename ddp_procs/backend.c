@@ -1,7 +1,7 @@
 /* backend — NCCL or staged, for a job whose ranks have GPUs.
  *   idea  : NCCL needs a GPU for each rank, and its library on each. The ranks decide together, over the group on
  *           host memory that they already have, so that all reach the same answer
- *   cost  : a meeting of all ranks at the start of a run
+ *   cost  : a collective operation of all ranks at the start of a run
  *   fails : an impossible choice is refused on every rank; "auto" takes the staged path instead and reports why */
 #include "ddp_procs/backend.h"
 
@@ -27,7 +27,7 @@ static void describe_sharing(int ranks, int gpus, char *text, size_t capacity) {
     snprintf(text, capacity, "%d ranks share %d GPU%s", ranks, gpus, gpus == 1 ? "" : "s");
 }
 
-/* Only named or needed, it is looked for: a machine without MPI does not care. */
+/* MPI is looked for only if it is named or needed, so a machine without MPI can run. */
 ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int hosts, const struct ls_carrier **carrier) {
     char why[512];
     bool needed = hosts > 1 && kind == LS_DEVICE_CPU, named = backend == DDP_BACKEND_MPI;
@@ -45,7 +45,7 @@ ls_status ddp_backend_carrier(ddp_backend backend, ls_device_kind kind, int host
                    why);
 }
 
-/* Ranks that share a GPU are the command line's fault; a library that is missing is not. */
+/* Ranks that share a GPU are a usage error; a missing library is not. */
 static ls_status refuse_nccl(ls_status obstacle, const char *text, int hosts) {
     return ls_fail(obstacle, "--backend nccl needs %s, but %s; use --backend %s instead",
                    obstacle == LS_ERR_USAGE ? "a GPU per rank" : "NCCL", text, hosts > 1 ? "mpi" : "shm");
@@ -58,9 +58,9 @@ ls_status ddp_backend_check_ranks(ddp_backend backend, ls_device_kind kind, int 
     return refuse_nccl(LS_ERR_USAGE, obstacle, 1);
 }
 
-/* For auto: NCCL where it can be used; if not, rank 0 says why. */
+/* For auto: NCCL if it can be used; if not, rank 0 prints the reason. */
 static ls_comm_path choose(const ls_comm *comm, const ddp_backend_options *o, ls_status obstacle, const char *text) {
-    if (ls_comm_world_size(comm) == 1) return LS_COMM_STAGED; /* nothing travels */
+    if (ls_comm_world_size(comm) == 1) return LS_COMM_STAGED; /* nothing is communicated */
     if (obstacle == LS_OK && !o->group->allreduce) return LS_COMM_NCCL;
     if (ls_comm_rank(comm) > 0) return LS_COMM_STAGED;
     if (obstacle == LS_OK) {
@@ -81,7 +81,7 @@ ls_status ddp_backend_attach(ls_comm *comm, ls_device *device, const ddp_backend
     char text[512];
     ls_status status = ls_comm_find_nccl_obstacle(comm, device, &obstacle, text, sizeof text);
     if (status != LS_OK) return status;
-    /* in numbers, where this machine's ranks were given fewer GPUs by those */
+    /* with numbers, if this machine has fewer GPUs than ranks */
     if (obstacle == LS_ERR_USAGE && o->gpus < o->local_ranks) {
         describe_sharing(o->local_ranks, o->gpus, text, sizeof text);
     }

@@ -1,10 +1,10 @@
 /* check_sync — whether the ranks hold the same bits, and if not, which tensor differs on which ranks.
- *   idea  : every rank hashes what it holds and gathers the hashes of all. So all ranks come to the same verdict, and
+ *   idea  : every rank hashes its tensors and gathers the hashes of all ranks. So all ranks reach the same verdict, and
  *           none is left waiting; the others' hashes are compared with rank 0's
  *   cost  : one pass over the tensors on the host, to which a GPU's are copied first, and an all-gather of 8 bytes per
  *           tensor and rank
- *   fails : a difference is the failure. Equal hashes of different bits are possible, and less likely than a fault of
- *           the memory (hash.h) */
+ *   fails : a difference is a failure. Equal hashes of different bits are possible, and less likely than a memory error
+ *           (hash.h) */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 /* --- any memory --------------------------------------------------------------------------------------------------- */
 
-/* The range's hash; `room`, of nbytes, is where a GPU's memory is copied to. */
+/* The range's hash; a GPU's memory is first copied to `room`, which has nbytes. */
 static ls_status hash_range(uint64_t *hash, ls_stream *stream, const void *data, size_t nbytes, void *room) {
     const void *host = data;
     ls_status status = LS_OK;
@@ -45,7 +45,7 @@ static ls_status hash_ranges(uint64_t *hashes, ls_stream *stream, const struct d
     return status;
 }
 
-/* Those whose hash of this range is not rank 0's; false: there is none. */
+/* Marks the ranks whose hash of this range differs from rank 0's; false: none differs. */
 static bool find_deviating(bool *deviating, const uint64_t *all, size_t range, size_t count, int world_size) {
     bool any = false;
     for (int r = 0; r < world_size; r++) {
@@ -82,9 +82,9 @@ ls_status ddp_compare_over_ranks(const char *when, ls_comm *comm, ls_stream *str
     return status;
 }
 
-/* --- what a step leaves behind ------------------------------------------------------------------------------------ */
+/* --- the state after a step --------------------------------------------------------------------------------------- */
 
-/* Everything that is compared; names of optimizer state are made up here. */
+/* Everything that is compared. The names of optimizer state are made here. */
 struct inventory {
     struct ddp_named_range *ranges;
     char (*names)[2 * LS_TENSOR_NAME_NBYTES];
@@ -97,7 +97,7 @@ static void add(struct inventory *inventory, const char *kind, const struct ls_t
     inventory->ranges[inventory->count++] = (struct ddp_named_range){name, data, tensor->count * sizeof(float)};
 }
 
-/* `alike`: of a part of a network only what is not cut, which all parts have. */
+/* `alike`: of a part of a network, list only the tensors that are not cut, which all parts have. */
 static ls_status list_ranges(struct inventory *inventory, const ls_parallel *p, bool buffers, bool alike) {
     const struct ls_cut *cuts = alike ? ls_model_tensors(p->model)->cuts : NULL;
     bool shared_out = ls_optimizer_group(p->optimizer) != NULL; /* each rank has moments of its own */
@@ -146,7 +146,7 @@ static ls_status compare(const struct ddp *ddp, ls_comm *comm, ls_stream *stream
     return status;
 }
 
-/* Replicas have all alike, and ranks that share layers what is not cut. */
+/* All state is equal on replicas; on ranks that share layers, only the tensors that are not cut are. */
 ls_status ddp_compare_state(struct ddp *ddp, bool buffers) {
     ls_comm *tensor = ls_tensor_group(ddp->base.model);
     ls_status status = compare(ddp, ddp->comm, ddp->comm_stream, buffers, false);

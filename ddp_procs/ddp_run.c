@@ -56,7 +56,7 @@ static ls_status train(const ddp_setup *setup, const ddp_settings *s, ls_train_r
     return ls_train_kept(setup->parallel, &s->train, ddp_sharing_of(s), setup->train, setup->test, result, kept);
 }
 
-/* Starts ranks that all end when one of them ends. */
+/* Trains in ranks that all end when one of them fails. */
 static ls_status train_together(ddp_setup *setup, ddp_settings *s, ls_train_result *result) {
     ls_status status = ddp_setup_join_groups(setup, s);
     if (status == LS_OK) status = ddp_setup_form_parallel(setup, s);
@@ -124,8 +124,8 @@ static ls_status check_before_spawn(ddp_settings *s) {
     return status;
 }
 
-/* Threads that libraries start meanwhile (OpenMP's, in oneDNN) stay, and would receive the signals that ddp_launch
- * waits for. So these are blocked first, which the threads inherit. */
+/* Threads that libraries start during the check (OpenMP's, in oneDNN) continue to exist, and would receive the signals
+ * that ddp_launch waits for. So these signals are blocked first, and the threads inherit the mask. */
 static ls_status check_with_signals_blocked(ddp_settings *s) {
     sigset_t all, before;
     sigfillset(&all);

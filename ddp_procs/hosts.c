@@ -1,9 +1,9 @@
 /* hosts — which ranks share a host.
- *   idea  : each rank sets a text under a key of its own that all processes of its host have, and no others: the kernel's
- *           boot id, its network namespace, its host name. Ranks with the same text are on the same host
- *   cost  : one value set and W fetched by each of W ranks; nothing where the launcher says that all are here
- *   fails : an address that leads back to the host itself (a name of /etc/hosts for 127.0.1.1) is refused at once, where a
- *           connection to it would fail on the other hosts, or reach something else */
+ *   idea  : each rank sets, under a key of its own, a text that identifies its host: the kernel's boot id, its network
+ *           namespace, its host name. Ranks with the same text are on the same host
+ *   cost  : one value set and W fetched by each of W ranks; nothing if the launcher reports that all are on one host
+ *   fails : an address that means the host itself (a name of /etc/hosts for 127.0.1.1) is refused at once: a connection
+ *           to it would fail on the other hosts, or reach another program */
 #define _GNU_SOURCE
 #include "ddp_procs/hosts.h"
 
@@ -51,7 +51,7 @@ static ls_status exchange(char identities[][IDENTITY_CAPACITY], ddp_store *store
     return status;
 }
 
-/* In the order of their lowest ranks. */
+/* Numbers hosts in the order of their lowest ranks. */
 static void number_hosts(ddp_hosts *hosts, char identities[][IDENTITY_CAPACITY], int world_size) {
     hosts->count = 0;
     for (int r = 0; r < world_size; r++) {

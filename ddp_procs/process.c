@@ -1,16 +1,16 @@
 /* process — communication between ranks outside of steps, and after a failure: the same for DDP and its variants,
  * whose state begins with struct ddp.
- *   idea  : each rank checks its own loss before its gradients travel. The others are still finite and wait for it in a
- *           collective operation: they find the reason in the broken group. Where all ranks diverge in the same step,
- *           the first to break the group explains, and the others report what it said
- *   fails : an operation on a broken group fails at once, and a rank's first one reports who broke it and why; that is how
- *           the others report */
+ *   idea  : each rank checks its own loss before its gradients are reduced. The other ranks, whose losses are finite,
+ *           wait for it in a collective operation, and read the reason from the broken group. If all ranks diverge in
+ *           the same step, the first to break the group sets the reason, and the others report that
+ *   fails : an operation on a broken group fails at once, and a rank's first such operation reports which rank broke
+ *           the group, and why */
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "ddp_procs/ddp.h"
 
-/* Gathered as 8-byte elements: a copy does not care what they mean. */
+/* Gathered as 8-byte elements: a copy does not depend on their type. */
 ls_status ddp_gather_from_ranks(ls_parallel *p, const double *values, size_t count, double *all) {
     struct ddp *ddp = ddp_of(p);
     ls_comm_label(ddp->job, "values between steps", -1);
@@ -40,7 +40,7 @@ bool ddp_give_up(ls_parallel *p, const char *reason, ls_status *status) {
 
 void ddp_abandon(ls_parallel *p) { (void)ls_comm_abort(ddp_of(p)->job, "this rank failed"); }
 
-/* The order in which gradients became ready in the first step, from which the buckets follow. */
+/* The order in which gradients became ready in the first step, which determines the buckets. */
 static void get_resume_state(const ls_parallel *p, const int64_t **values, size_t *count) {
     *count = ddp_reducer_get_order(((const struct ddp *)p)->reducer, values);
 }

@@ -1,14 +1,16 @@
-/* reducer_assign — which bucket each gradient lies in.
+/* reducer_assign — which gradient is in which bucket.
  *   idea  : the first backward has one bucket with everything, and shows in which order gradients become ready. Before
- *           the next backward that communicates they are assigned anew, once, in rank 0's order, which all ranks take
- *           (docs/pytorch.md#buckets). With find_unused the order may be another one each time, and where ranks own slices of the
- *           buckets the owners must not change: buckets are cut from the order of definition at the start, and launched last
- *           to first
- *   memory: all buckets together hold the same number of floats, however the gradients are assigned: they get their
- *           memory once (and may take turns with it, if they stay: sharded_gradients.c). With compress each bucket has halves beside it, laid out alike
- *   resume: the order is all that the next steps know of the first. A reducer that is given it begins as if it had
- *           seen that step: with the buckets that followed from it, and the rounding of later steps (reducer.c, order)
- *   cost  : at most twice in a run (at the start, and when buckets are assigned anew), a copy of all gradients to the
+ *           the next backward that communicates they are assigned again, once, in rank 0's order, on all ranks
+ *           (docs/pytorch.md#buckets). With find_unused the order may differ in each step, and if ranks own slices of
+ *           the buckets the owners must not change: then buckets are assigned at the start in the order of definition,
+ *           and launched last to first
+ *   memory: all buckets together have the same number of floats, however the gradients are assigned: their memory is
+ *           allocated once (and may be shared in turn if the assignment is final: sharded_gradients.c). With compress
+ *           each bucket has a half-precision copy with the same layout
+ *   resume: later steps need only the order from the first step. A reducer that is created with an order begins as if
+ *           it had run that step: with the buckets that follow from it, and the rounding of later steps (reducer.c,
+ *           order)
+ *   cost  : at most twice in a run (at the start, and when buckets are assigned again), a copy of all gradients to the
  *           host and back */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static void destroy_buckets(struct bucket *buckets, size_t count) {
 
 void ddp_reducer_destroy_buckets(ddp_reducer *r) { destroy_buckets(r->buckets, r->bucket_count); }
 
-/* Whole cache lines; for slices, in each rank's as many. */
+/* Whole cache lines; for slices, the same number for each rank. */
 static size_t slot_floats(const ddp_reducer *r, size_t parameter) {
     size_t count = ls_model_parameter(r->model, parameter)->count;
     return (count + r->slot_unit - 1) / r->slot_unit * r->slot_unit;
@@ -59,7 +61,7 @@ static ls_status create_buckets(struct bucket **out, ddp_reducer *r, const struc
     return status;
 }
 
-/* Once in a run. */
+/* Called once in a run. */
 static ls_status alloc_memory(ddp_reducer *r, const struct bucket *buckets, size_t bucket_count) {
     size_t count = 0;
     for (size_t b = 0; b < bucket_count; b++) {
@@ -79,14 +81,14 @@ size_t ddp_reducer_sent_nbytes(const ddp_reducer *r) {
     return nbytes;
 }
 
-/* Where what travels for the floats at `slot` lies. */
+/* The half-precision copy of the floats at `slot`. */
 static void *half_of(const ddp_reducer *r, const float *slot) {
     if (!r->half_memory) return NULL;
     return (char *)r->half_memory + (size_t)(slot - r->memory) * ls_dtype_nbytes(r->options.compress);
 }
 
 /* Moves every gradient, with its content if it has one, to its slot. Old and new slots share their memory, so the
- * contents go through the host's, which no device pays for. */
+ * contents are copied through host memory, which is not charged to a device. */
 static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan, struct bucket *buckets) {
     bool computes =
         ls_device_computes(r->device); /* a meta device's gradients have no content that a host could hold */
@@ -111,7 +113,7 @@ static ls_status place_gradients(ddp_reducer *r, const struct ddp_buckets *plan,
     return status;
 }
 
-/* Replaces the present assignment by `plan`. */
+/* Replaces the current assignment by `plan`. */
 static ls_status adopt_plan(ddp_reducer *r, const struct ddp_buckets *plan) {
     struct bucket *buckets;
     ls_status status = create_buckets(&buckets, r, plan);
@@ -154,7 +156,7 @@ static ls_status assign(ddp_reducer *r, const int64_t *order, struct limits limi
     return status;
 }
 
-/* A bucket for each block: its limit is what the block has. */
+/* A bucket for each block: its limit is the size of the block's gradients. */
 static ls_status assign_blocks(ddp_reducer *r) {
     const int *block_of = ls_model_tensors(r->model)->block_of;
     size_t *limits = calloc(r->parameter_count + 1, sizeof *limits), count = 0;

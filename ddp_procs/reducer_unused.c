@@ -1,9 +1,9 @@
 /* reducer_unused — which parameters no rank has used in a step: --find-unused (docs/pytorch.md#unused-parameters).
- *   idea  : when backward ends, parameters that it has not reported count as ready, with gradients of zero (or what
- *           no_sync has left). Their buckets wait until then, so there is less overlap. After the buckets, the ranks
- *           add up how many of them have used each parameter. Those that no rank has used are left alone by the
- *           optimizer, as PyTorch leaves a gradient of None. PyTorch finds out before backward, from its graph; here
- *           there is none. The buckets keep the order of the definition, since that of readiness may change from step
+ *   idea  : when backward ends, parameters that it has not reported count as ready, with gradients of zero (or those
+ *           left by no_sync). Their buckets wait until then, so there is less overlap. After the buckets, the ranks sum
+ *           how many of them have used each parameter. The optimizer skips parameters that no rank has used, as
+ *           PyTorch's skips a gradient of None. PyTorch finds them before backward, from its autograd graph, which does
+ *           not exist here. The buckets keep the order of definition, since the order of readiness may change from step
  *           to step
  *   cost  : 4 bytes more per parameter and step, in an all-reduce for which the host waits */
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "ddp_procs/reducer_internal.h"
 
-/* Steps in which every rank uses every parameter, before find_unused is called a waste. */
+/* Steps in which every rank uses every parameter, before a warning that find_unused is not needed. */
 enum { STEPS_UNTIL_WASTE = 10 };
 
 static void warn_if_unneeded(ddp_reducer *r, bool all_used) {

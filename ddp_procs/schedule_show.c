@@ -10,7 +10,7 @@ enum { FORWARD = 1, BACKWARD = 2, COLUMNS = 100 }; /* a column is the time of a 
 
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
-/* Why the lists do not run through: for a deadlock, what each stage waits for. */
+/* Why the lists do not run to the end: for a deadlock, what each stage waits for. */
 static void print_outcome(const struct ddp_instruction *lists, int count, int stages, const ddp_simulated *simulated,
                           FILE *file) {
     static const char *const outcomes[] = {[DDP_RUNS_THROUGH] = "every stage ends",
@@ -60,7 +60,7 @@ static void print_lists(const ddp_schedule *schedule, const struct ddp_instructi
     }
 }
 
-/* A forward pass is the last digit of its micro-batch, a backward pass the same behind a b. */
+/* A forward pass is the last digit of its micro-batch, a backward pass the same after a b. */
 static void draw(char row[COLUMNS + 1], const struct ddp_instruction *list, const double *begins, int count) {
     memset(row, '.', COLUMNS);
     row[COLUMNS] = '\0';

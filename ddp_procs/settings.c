@@ -153,7 +153,7 @@ ls_status ddp_settings_parse(ddp_settings *s, int argc, char **argv, bool *help)
     if (status == LS_OK && !s->join && (s->join_divide > 0 || s->join_throw)) {
         return ls_fail(LS_ERR_USAGE, "--join-divide and --join-throw choose how ranks join; give --join, too");
     }
-    if (!s->elastic) s->elastic = getenv(DDP_ELASTIC_VARIABLE); /* a launcher's word for all its ranks */
+    if (!s->elastic) s->elastic = getenv(DDP_ELASTIC_VARIABLE); /* set by a launcher for all its ranks */
     if (status == LS_OK) status = ddp_limits_parse(&s->limits, s->elastic, s->spawn);
     return status == LS_OK && !parsed.help ? ddp_compression_parse(&s->compression, s->compress) : status;
 }
@@ -168,7 +168,7 @@ static ls_status check_uneven(const ddp_settings *s) {
     return LS_OK;
 }
 
-/* In stages 2 and 3 buckets take turns with their memory. */
+/* In stages 2 and 3 buckets share their memory in turn. */
 static ls_status check_shards(const ddp_settings *s) {
     if (s->shard_state < 3 && s->prefetch_blocks != ddp_settings_defaults().prefetch_blocks)
         return ls_fail(LS_ERR_USAGE,
@@ -201,7 +201,7 @@ ls_status ddp_settings_sizes(const ddp_settings *s, int world_size, int sizes[LS
                    world_size == 1 ? "is" : "are", world_size);
 }
 
-/* What stages of a model have no place for. */
+/* Refuses options that pipeline stages do not support. */
 static ls_status check_pipeline(const ddp_settings *s) {
     if (s->pipeline == 1) return LS_OK;
     const char *other = s->join || s->uneven ? "--uneven and --join: all stages take the same steps"
@@ -218,7 +218,7 @@ static ls_status check_pipeline(const ddp_settings *s) {
     return ddp_pipeline_check(&schedule);
 }
 
-/* Errors are kept from step to step (topk.c). */
+/* Refuses options that errors, which are kept from step to step (topk.c), do not support. */
 static ls_status check_top_k(const ddp_settings *s) {
     if (s->compression.fraction == 0) return LS_OK;
     if (s->shard_state > 0)
@@ -240,7 +240,7 @@ static ls_status check_top_k(const ddp_settings *s) {
     return LS_OK;
 }
 
-/* What ranks that share layers have no way to do together. */
+/* Refuses options that tensor parallelism does not support. */
 static ls_status check_tensor(const ddp_settings *s) {
     if (s->sequence_parallel && s->tensor == 1)
         return ls_fail(LS_ERR_USAGE, "--sequence-parallel shards what --tensor leaves replicated; give --tensor, too");
@@ -254,7 +254,7 @@ static ls_status check_tensor(const ddp_settings *s) {
     return other ? ls_fail(LS_ERR_USAGE, "--tensor cannot be combined with %s", other) : LS_OK;
 }
 
-/* What labels of values do not follow. */
+/* Refuses options that labels of values do not cover. */
 static ls_status check_values(const ddp_settings *s) {
     if (!s->debug_values) return LS_OK;
     const char *other = s->compression.half != LS_FP32 || s->compression.fraction > 0
@@ -265,13 +265,13 @@ static ls_status check_values(const ddp_settings *s) {
     return other ? ls_fail(LS_ERR_USAGE, "--debug-values cannot be combined with %s", other) : LS_OK;
 }
 
-/* It is needed when something else has failed already. */
+/* Checked at the start, since the folder is needed only after another failure. */
 static ls_status check_flight(const ddp_settings *s) {
     if (!s->flight || access(s->flight, W_OK | X_OK) == 0) return LS_OK;
     return ls_fail(LS_ERR_USAGE, "--flight %s: %s; give a folder that can be written", s->flight, strerror(errno));
 }
 
-/* What ranks would lose that part, or could not share with fewer. */
+/* Refuses options with state that is lost with a rank, or that fewer ranks cannot share. */
 static ls_status check_elastic(const ddp_settings *s) {
     const ls_train_options *o = &s->train;
     if (s->limits.least == 0) return LS_OK;

@@ -1,4 +1,5 @@
-# `make install` and `make uninstall`. What is installed may be moved as a whole: programs and library find the rest from where they lie.
+# `make install` and `make uninstall`. The installed tree can be moved as a whole: programs and library find other files
+# relative to themselves.
 
 PREFIX     ?= /usr/local
 DESTDIR    ?=
@@ -6,7 +7,7 @@ INSTALLED  := $(addprefix $(BUILD)/,dp_train ddp_train ddprun flight replay plan
 VERSION    := $(shell sed -n 's/^.define LS_VERSION "\(.*\)"/\1/p' common/base/version.h)
 SHIPPED    := data/digits labs/replay/nodes labs/replay/workloads plots examples
 AT          = $(call quoted,$(DESTDIR)$(PREFIX))
-# What `make uninstall` takes away, below PREFIX.
+# The files below PREFIX that `make uninstall` removes.
 INSTALLED_FILES = $(INSTALLED:$(BUILD)/%=bin/%) $(INSTALLED:$(BUILD)/%=share/man/man1/%.1) \
     $(INSTALLED:$(BUILD)/%=share/bash-completion/completions/%) include/lockstep.h lib/pkgconfig/lockstep.pc \
     lib/liblockstep.a lib/liblockstep.so lib/$(SONAME) lib/lockstep share/lockstep

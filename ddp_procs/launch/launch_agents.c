@@ -1,11 +1,10 @@
 /* launch_agents: the launchers of several hosts agree on a round.
- *   idea  : each sets what it has (its number of ranks, its build and options) under a key of its own; all read all of them,
- *           so each works out the same numbers of ranks, or the same error, by itself. Host 0 then serves a store for the
- *           round's ranks, and sets where that is
+ *   idea  : each sets its number of ranks, its build and options under a key of its own, and reads all entries, so each
+ *           computes the same numbers of ranks, or the same error, by itself. Host 0 then serves a store for the
+ *           round's ranks, and sets its address
  *   cost  : M + 1 values set, M (M + 1) read by the M agents of a round
- *   fails : a host that does not arrive is named by all waiting hosts when the deadline passes; meanwhile they print
- *           which host they wait for. A host that cannot start ranks marks its entry, so that no other waits for
- *           them */
+ *   fails : all waiting hosts name a missing host in their errors when the deadline passes, and in a note before that.
+ *           A host that cannot start ranks marks its entry, so that no other waits for them */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_agents.h"
 
@@ -24,10 +23,10 @@
 #include "ddp_procs/launch/launch_agents_internal.h"
 #include "ddp_procs/launch/store_address.h"
 
-#define PATIENT_S 5.0 /* before it says for whom it waits */
+#define PATIENT_S 5.0 /* before it prints which host it waits for */
 enum { LOOK_MS = 50, ELASTIC_CAPACITY = 16 };
 
-/* What a host says of itself in a round. */
+/* A host's entry in a round. */
 typedef struct entry {
     int32_t nproc, failed, max_restarts, pad;
     char name[DDP_AGENT_NAME_CAPACITY], elastic[ELASTIC_CAPACITY], build[LS_BUILD_ID_CAPACITY];
@@ -49,10 +48,11 @@ const char *ddp_agents_host(const ddp_agents *a, int node, char text[DDP_HOST_TE
 
 /* --- joining ---------------------------------------------------------------------------------------------------------- */
 
-/* A name that /etc/hosts gives to this machine itself, as Debian does with its own, leads no other host to host 0. */
+/* Refuses a name that /etc/hosts maps to loopback, as on Debian the machine's own: the other hosts would not reach host
+ * 0. */
 static ls_status check_address(const char *host, int node) {
     char address[DDP_IPV4_CAPACITY], own[256];
-    if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* written so: all "hosts" are this machine */
+    if (node == 0 || ddp_address_is_loopback(host)) return LS_OK; /* literal loopback: all "hosts" are this machine */
     if (!ddp_address_resolve(host, address) || !ddp_address_is_loopback(address)) return LS_OK;
     return ls_fail(LS_ERR_USAGE,
                    "--master-addr: %s is %s here (/etc/hosts), which is this host itself, not host 0: give an address "
@@ -68,7 +68,7 @@ static ls_status find_pass(ddp_store_pass *pass, const ddp_launch_options *o) {
     return status == LS_OK ? ddp_store_pass_check(pass, o->master_addr, o->master_port) : status;
 }
 
-/* Says after some seconds that it waits, and in the end why in vain. */
+/* Prints after some seconds that it waits, and an error after a timeout. */
 static ls_status join_store(ddp_agents *a, const ddp_store_pass *pass) {
     const ddp_launch_options *o = a->options;
     char why[600] = "";
@@ -132,7 +132,7 @@ static entry describe_self(const ddp_agents *a, ls_status so_far) {
     return mine;
 }
 
-/* The launcher's signals are blocked meanwhile. */
+/* Whether a signal to stop is pending: the launcher's signals are blocked here. */
 static bool is_stopped(void) {
     sigset_t pending;
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
@@ -185,7 +185,7 @@ static ls_status fail_different(const ddp_agents *a, const char *name, int node,
                    ddp_agents_host(a, node, host[0]), there, ddp_agents_host(a, 0, host[1]), here);
 }
 
-/* All agents see the same, and end alike. */
+/* All agents read the same entries, and return the same result. */
 static ls_status check_entries(const ddp_agents *a, const entry *all, int *world_size) {
     char host[DDP_HOST_TEXT_CAPACITY], there[16], here[16];
     *world_size = 0;
@@ -209,7 +209,7 @@ static ls_status check_entries(const ddp_agents *a, const entry *all, int *world
     return ddp_limits_parse(&limits, a->options->elastic, *world_size);
 }
 
-/* Host 0: a store for the ranks of this round, at a port that is free. */
+/* On host 0: serves a store for the ranks of this round, at a free port. */
 static ls_status serve_ranks(const ddp_agents *a, ddp_round *round, ddp_store_server **server) {
     char key[DDP_AGENT_KEY_CAPACITY];
     ddp_store_pass pass;

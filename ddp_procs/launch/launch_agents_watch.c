@@ -1,11 +1,13 @@
 /* launch_agents_watch: the thread by which an agent and the others watch each other while ranks run.
- *   idea  : every BEAT_MS each agent counts up a number of its own in the agents' store, and looks whether the round has
- *           failed and whether it is over. Host 0, whose process has the store, watches the numbers, and decides both
+ *   idea  : every BEAT_MS each agent increments its own counter in the agents' store, and reads whether the round has
+ *           failed and whether it is over. Host 0, whose process serves the store, watches the counters, and decides
+ *           both
  *   cost  : three requests to the store in each interval; three for each host on host 0
- *   order : an agent sets how its ranks failed before it sets that they have ended; host 0 reads in the other order. The
- *           first ending that it finds is the round's
- *   fails : a host whose connection ends is lost at once, one whose number stands still is after lost_s; an agent
- *           that gets no answer from host 0 takes that for lost, and ends by itself. So each side of a cut ends */
+ *   order : an agent sets how its ranks failed before it sets that they have ended; host 0 reads in the opposite order.
+ *           The first failure that it finds is the round's
+ *   fails : a host whose connection ends is lost at once; a host whose counter stops is lost after lost_s. An agent
+ *           without an answer from host 0 treats host 0 as lost, and ends by itself. So both sides of a network
+ *           partition end */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
@@ -18,17 +20,17 @@
 #include "ddp_procs/launch/launch_agents_internal.h"
 
 enum { BEAT_MS = 250 };
-#define GONE_US 1e6  /* without a connection: an agent that lost it makes a new one sooner */
-#define STALL_US 1e6 /* between two beats: so late only if this process could not run */
+#define GONE_US 1e6  /* without a connection: an agent that lost its connection makes a new one sooner */
+#define STALL_US 1e6 /* between two beats: a longer delay means that this process could not run */
 
 static void wake(int fd) {
     uint64_t one = 1;
-    if (write(fd, &one, sizeof one) < 0) return; /* it is awake */
+    if (write(fd, &one, sizeof one) < 0) return; /* the counter is full: the thread is awake */
 }
 
 /* --- what host 0 decides ------------------------------------------------------------------------------------------------ */
 
-/* The first counts. */
+/* Sets the round's ending; only the first one counts. */
 static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
     char key[DDP_AGENT_KEY_CAPACITY];
     if (a->decided) return LS_OK;
@@ -36,7 +38,7 @@ static ls_status decide(ddp_agents *a, const ddp_ending *ending) {
     return ddp_store_set(a->store, ddp_agents_key(key, a, "ending", -1), ending, sizeof *ending);
 }
 
-/* One is lost. Of an elastic job the others go on, once they have met. */
+/* A host is lost. In an elastic job the others continue, if they have met. */
 static ls_status report_host_lost(ddp_agents *a, int node, const char *how) {
     char host[DDP_HOST_TEXT_CAPACITY];
     ddp_ending ending = {.node = node, .rank = -1, .status = LS_ERR_PEER};
@@ -47,7 +49,7 @@ static ls_status report_host_lost(ddp_agents *a, int node, const char *how) {
     return LS_OK;
 }
 
-/* Time in which this process did not run either, as on a machine that was suspended, says nothing of the others. */
+/* Time in which this process did not run either, as on a suspended machine, does not count as silence. */
 static double silence_us(ddp_agents *a, int node, double now_us) {
     double stalled_us = now_us - a->watched_us - STALL_US;
     if (stalled_us > 0) a->others[node].seen_us += stalled_us;
@@ -77,7 +79,7 @@ static ls_status watch_others(ddp_agents *a) {
     return status;
 }
 
-/* A value of an agent's, if it is there. */
+/* Reads an agent's value, if it is set. */
 static ls_status fetch_if_set(ddp_agents *a, const char *name, int node, void *value, size_t capacity, bool *exists) {
     char key[DDP_AGENT_KEY_CAPACITY];
     size_t nbytes;
@@ -86,7 +88,7 @@ static ls_status fetch_if_set(ddp_agents *a, const char *name, int node, void *v
     return status == LS_OK && *exists ? ddp_store_get(a->store, key, value, capacity, &nbytes) : status;
 }
 
-/* What agents tell, then whether all hosts' ranks have ended: each tells before it is done. */
+/* Reads the agents' endings, then whether all hosts' ranks have ended: each agent sets its ending before it is done. */
 static ls_status decide_end(ddp_agents *a) {
     ls_status status = LS_OK;
     bool all = true, told = false;
@@ -112,7 +114,7 @@ static ls_status decide_end(ddp_agents *a) {
     return status == LS_OK ? ddp_store_set(a->store, ddp_agents_key(key, a, "over", -1), "", 0) : status;
 }
 
-/* --- what all do ------------------------------------------------------------------------------------------------------------ */
+/* --- all agents --------------------------------------------------------------------------------------------------- */
 
 static void take_ending(ddp_agents *a, const ddp_ending *ending) {
     pthread_mutex_lock(&a->lock);
@@ -153,7 +155,7 @@ static ls_status fetch_meeting_state(ddp_agents *a) {
     return status;
 }
 
-/* What the caller wants the others to know. Again after a failure: values are set, not counted. */
+/* Publishes the caller's news. May be repeated after a failure: values are set, not incremented. */
 static ls_status publish_news(ddp_agents *a) {
     char key[DDP_AGENT_KEY_CAPACITY];
     pthread_mutex_lock(&a->lock);
@@ -181,7 +183,7 @@ static ls_status send_heartbeat(ddp_agents *a) {
 
 /* --- the thread ----------------------------------------------------------------------------------------------------------- */
 
-/* The others are not asked any more. */
+/* After this the agent makes no more requests to the store. */
 static void report_host_0_lost(ddp_agents *a, ls_status how) {
     ddp_ending ending = {.node = 0, .rank = -1, .status = LS_ERR_PEER};
     char host[DDP_HOST_TEXT_CAPACITY], silent[80] = "its ddprun has ended, or the connection to it";
@@ -201,7 +203,7 @@ static bool is_over(ddp_agents *a) {
     return over;
 }
 
-/* Until the next beat, or until the caller has something to tell. True: it was the last. */
+/* Waits until the next beat, or until the caller has news. True: that was the last beat. */
 static bool await_beat(ddp_agents *a) {
     struct pollfd news = {.fd = a->news_fd, .events = POLLIN};
     uint64_t count;
@@ -238,7 +240,7 @@ ls_status ddp_agents_watch(ddp_agents *a, const ddp_store_server *server) {
         a->others[i].lost = a->others[i].done = a->others[i].good = false;
     }
     ddp_store_set_timeout(a->store, a->options->lost_s / 2);
-    a->runs = true; /* the thread reads what lies beside it */
+    a->runs = true; /* set first: the thread reads fields next to it */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&a->thread, NULL, watch, a);

@@ -17,7 +17,7 @@
 #include "ddp_procs/launch/launch_agents.h"
 #include "ddp_procs/launch/store_address.h"
 
-/* As it is written. */
+/* Options as text. */
 struct settings {
     const char *nproc, *nnodes, *local_addr, *tee, *redirects;
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_conf;
@@ -55,7 +55,7 @@ static ls_status find_nproc(const char *text, int *count) {
 
 /* --- one machine ------------------------------------------------------------------------------------------------------ */
 
-/* "M", or "M:M" as torchrun has it. */
+/* "M", or torchrun's form "M:M". */
 static ls_status read_nodes(ddp_launch_options *launch, const struct settings *s) {
     int least = 0, most = 0, used = 0, read = sscanf(s->nnodes, "%4d%n:%4d%n", &least, &used, &most, &used);
     if (read == 1) most = least;
@@ -123,8 +123,8 @@ static ls_status split_endpoint(const char *text, char *host, size_t capacity, i
     return LS_OK;
 }
 
-/* torchrun's static back-end takes the endpoint for MASTER_ADDR and MASTER_PORT. The others have a store there, which the
- * ranks of one machine do not need; the launchers of several meet there, in either case. */
+/* torchrun's static back-end uses the endpoint as MASTER_ADDR and MASTER_PORT. Its other back-ends have a store there,
+ * which the ranks of one machine do not need; with several hosts the launchers' store is there in either case. */
 static ls_status read_rendezvous(ddp_command *command, const struct settings *s) {
     ddp_launch_options *launch = &command->launch;
     int port = 0;
@@ -147,7 +147,7 @@ static ls_status read_rendezvous(ddp_command *command, const struct settings *s)
     return LS_OK;
 }
 
-/* "timeout=900,is_host=1": the time in which hosts have to come. */
+/* "timeout=900,is_host=1": the time in which all hosts must arrive. */
 static ls_status read_conf(ddp_launch_options *launch, const char *conf) {
     static const char *const names[] = {"timeout=", "join_timeout="};
     for (const char *at = conf; at && *at; at += strcspn(at, ","), at += *at == ',') {
@@ -196,7 +196,7 @@ static ls_status read_streams(const char *option, const char *text, int nproc, u
     return LS_OK;
 }
 
-/* With --log-dir alone everything is shown and kept. */
+/* With only --log-dir all output is both shown and written to files. */
 static ls_status read_output(ddp_launch_options *launch, const struct settings *s) {
     const char *tee = s->tee, *redirects = s->redirects;
     if (launch->log_dir && !tee && !redirects) tee = "3";
@@ -215,7 +215,8 @@ static bool is_script(const char *name) {
     return dot && strcmp(dot, ".py") == 0;
 }
 
-/* torchrun runs its operand by Python, unless --no-python is given; we only what is Python's. */
+/* torchrun runs its operand with Python, unless --no-python is given; ddprun does so only for Python scripts and
+ * modules. */
 static ls_status find_program(ddp_command *command, const struct settings *s, char **operands, int count) {
     const char *python = getenv("PYTHON_EXEC");
     if (s->module && s->no_python)

@@ -1,12 +1,12 @@
 /* launch_output: copies the output of ranks, line by line.
  *   idea  : a stream that is only redirected is the file itself. One that is shown gets a pipe, and a thread reads all
- *           pipes: bytes go to the file as they come, lines to the console when they are complete, "[rank 1] " in
- *           front, each in one write (up to 4 KiB), so that lines of several ranks never mix. It is a thread, since a
- *           console that takes nothing must not keep the launcher from its signals.
+ *           pipes: bytes are written to the file as they arrive, lines to the console when they are complete, with the
+ *           prefix "[rank 1] ", each in one write (up to 4 KiB), so that lines of several ranks never mix. It is a
+ *           thread, since a blocked console must not keep the launcher from its signals.
  *   cost  : two system calls for a line.
- *   fails : what cannot be written is reported once, the rest of that file is dropped, and the job goes on to its end;
- *           it then counts as failed. A line without an end is shown when its stream ends; one of more than
- *           LINE_CAPACITY bytes is shown in pieces. */
+ *   fails : a failed write is reported once, the rest of that file is dropped, and the job continues to its end, but
+ *           counts as failed. A line without an end is shown when its stream ends; one of more than LINE_CAPACITY bytes
+ *           is shown in pieces. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/launch_output.h"
 
@@ -29,9 +29,9 @@
 enum { STREAMS = 2, LINE_CAPACITY = 1 << 16, CONSOLE_WRITE = 4096, LOOK_AGAIN_MS = 200 };
 
 typedef struct stream {
-    int pipe, file; /* -1: none, or no more */
+    int pipe, file; /* -1: none, or closed */
     int console;
-    char *line; /* LINE_CAPACITY bytes: the prefix, and what has come of the line */
+    char *line; /* LINE_CAPACITY bytes: the prefix, and the received part of the line */
     size_t prefix_nbytes, nbytes;
     char path[PATH_MAX]; /* of the file */
 } stream;
@@ -43,8 +43,8 @@ struct ddp_output {
     pthread_t thread;
     bool started;
     int wake_fd;                              /* readable: the ranks have ended */
-    _Atomic double give_up_us;                /* INFINITY: they have not */
-    bool console_failed[1 + STREAMS], failed; /* the thread's own while it runs */
+    _Atomic double give_up_us;                /* INFINITY: ranks still run */
+    bool console_failed[1 + STREAMS], failed; /* private to the thread while it runs */
     int count;
     stream streams[];
 };
@@ -129,7 +129,7 @@ ls_status ddp_output_open(ddp_output *output, int rank, ddp_rank_files *files) {
 
 /* --- copying ---------------------------------------------------------------------------------------------------------- */
 
-/* An errno; 0: all of it. */
+/* Returns an errno; 0: all is written. */
 static int write_file(int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
         ssize_t written = write(fd, text, nbytes);
@@ -141,7 +141,7 @@ static int write_file(int fd, const char *text, size_t nbytes) {
     return 0;
 }
 
-/* The same for a console, which may be a pipe or a terminal that takes nothing for a while. A pipe that has room takes
+/* The same for a console, which may be a pipe or a terminal that blocks for a while. A pipe with room takes
  * CONSOLE_WRITE bytes. */
 static int write_console(const ddp_output *output, int fd, const char *text, size_t nbytes) {
     while (nbytes > 0) {
@@ -185,7 +185,8 @@ static void take(ddp_output *output, stream *s, const char *text, size_t nbytes)
     }
 }
 
-/* All that is there; `last`: no more follows, though a process that has left the ranks' group may still write. */
+/* Reads all that is available; `last`: does not wait for more, though a process that has left the ranks' group may
+ * still write. */
 static void read_stream(ddp_output *output, stream *s, bool last) {
     char text[16384];
     ssize_t got = 0;

@@ -1,7 +1,7 @@
 /* store: the client's side. A connection begins with the client's pass (store_enter.h); then each operation is one
  * request and one reply (store_protocol.h).
- *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation makes a
- *           new one; so a late reply is never taken for the answer to a later question. */
+ *   fails : a connection on which a reply is still owed (after a timeout) or lost is closed, and the next operation
+ *           makes a new one; so a late reply is never matched with a later request. */
 #define _GNU_SOURCE
 #include "ddp_procs/launch/store.h"
 
@@ -23,23 +23,23 @@
 #include "ddp_procs/launch/store_protocol.h"
 
 #define SERVER_LINGER_S 1.0
-#define MEETING_GRACE_S 5.0 /* the server's patience ends before the client's */
+#define MEETING_GRACE_S 5.0 /* the server's timeout ends before the client's */
 
 struct ddp_store {
     ddp_store_door door;
     int fd; /* -1: connects at the next operation */
     double timeout_s;
-    bool is_member;           /* it has met */
-    ddp_store_server *server; /* where this handle serves the store too */
+    bool is_member;           /* it has been at a meeting */
+    ddp_store_server *server; /* if this handle also serves the store */
 };
 
-/* One operation: the question, and where the answer goes. */
+/* One operation: the request, and the storage for the reply. */
 typedef struct exchange {
     ddp_store_operation operation;
     const char *key;
     ddp_bytes given; /* the request's value */
     void *value;
-    size_t capacity, nbytes; /* room for the reply's value; its size */
+    size_t capacity, nbytes; /* of the buffer for the reply's value; its size */
 } exchange;
 
 static void disconnect(ddp_store *store) {
@@ -71,7 +71,7 @@ static ls_status send_request(const ddp_store *store, const exchange *x, double 
     return status == LS_OK ? ddp_socket_send(store->fd, x->given.data, x->given.nbytes, until_us) : status;
 }
 
-/* LS_ERR_FORMAT: what came is no reply. A value larger than x->capacity stays in the socket. */
+/* LS_ERR_FORMAT: the bytes received are not a reply. A value larger than x->capacity stays in the socket. */
 static ls_status receive_reply(const ddp_store *store, exchange *x, ddp_store_result *result, double until_us) {
     unsigned char bytes[DDP_REPLY_HEADER_NBYTES];
     ddp_reply_header header;
@@ -117,7 +117,7 @@ static ls_status check_reply(ddp_store *store, const exchange *x, ddp_store_resu
     if (result == DDP_RESULT_NO_MEMORY)
         return ls_fail(LS_ERR_NO_MEMORY, "the store at %s has no memory for key '%s'", store->door.place, x->key);
     if (x->nbytes <= x->capacity) return LS_OK;
-    disconnect(store); /* the value that does not fit is still on its way */
+    disconnect(store); /* the value that does not fit is still in the socket */
     return ls_fail(LS_ERR_INVALID, "store at %s: key '%s' holds %zu bytes, more than the expected %zu",
                    store->door.place, x->key, x->nbytes, x->capacity);
 }
@@ -180,7 +180,7 @@ ls_status ddp_store_connect(ddp_store **out, const char *host, int port, double 
     return ddp_store_join(out, host, port, &(ddp_store_pass){.world_size = 0}, timeout_s);
 }
 
-/* On one machine loopback will do, whatever name the launcher has given to it. */
+/* On one machine loopback is used, whatever host name the launcher has set. */
 static const char *host_of(const ddp_rank *self) {
     const char *host = self->master_host;
     bool is_local = ddp_address_socket_name(host) || ddp_address_is_loopback(host);
@@ -303,7 +303,7 @@ static ls_status bootstrap_set(void *context, const char *key, const void *value
     return ddp_store_set(context, key, value, nbytes);
 }
 
-/* A member of a meeting waits for the key only as long as nobody has to meet anew. */
+/* A member of a meeting waits for the key only until a new meeting is due. */
 static ls_status await_key(ddp_store *store, const char *key) {
     double until_us = deadline_us(store);
     for (double pause_ms = 1; ls_now_us() < until_us; pause_ms = fmin(2 * pause_ms, 20)) {
@@ -314,7 +314,7 @@ static ls_status await_key(ddp_store *store, const char *key) {
         if (due) return ls_fail(LS_ERR_PEER, "key '%s' cannot arrive: the ranks form a new group", key);
         poll(NULL, 0, (int)pause_ms);
     }
-    return LS_OK; /* it is late: the operation says so */
+    return LS_OK; /* timeout: the operation reports it */
 }
 
 static bool bootstrap_is_over(void *context) {

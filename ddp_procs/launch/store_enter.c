@@ -1,7 +1,7 @@
 /* store_enter: connects, shows the pass, and reads whether the store admits it.
- *   fails : a server that many strangers connect to may drop a client before it has read its hello. So if the
- *           connection is closed before the reply, it is tried again, for some seconds. A server that answers in
- *           another protocol is not a store. */
+ *   fails : a server with many connections without a pass may drop a client before it has read its hello. So if the
+ *           connection is closed before the reply, it is retried for some seconds. A server that answers in another
+ *           protocol is not a store. */
 #include "ddp_procs/launch/store_enter.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ typedef struct answer {
     char value[LS_JOB_CAPACITY]; /* terminated */
 } answer;
 
-/* LS_ERR_FORMAT: what came is no reply. */
+/* LS_ERR_FORMAT: the bytes received are not a reply. */
 static ls_status send_hello(int fd, const ddp_hello *hello, answer *a, double until_us) {
     unsigned char bytes[DDP_HELLO_NBYTES], head[DDP_REPLY_HEADER_NBYTES];
     ddp_reply_header header;
@@ -42,11 +42,11 @@ static const char *job_text(char text[JOB_TEXT_CAPACITY], const char *job) {
     if (job[0] == '\0') return "a job without a name";
     snprintf(text, JOB_TEXT_CAPACITY, "job '%s'", job);
     for (char *c = text; *c; c++)
-        if (!isprint((unsigned char)*c)) *c = '?'; /* a stranger may say it */
+        if (!isprint((unsigned char)*c)) *c = '?'; /* it may come from an untrusted server */
     return text;
 }
 
-/* What a client and its job's size and port are called. */
+/* The names of a client, its job's size and port, for messages. */
 static const struct words {
     const char *client, *clients, *size, *port, *job;
 } words[] = {{"rank", "ranks", "WORLD_SIZE", "MASTER_PORT", "LS_JOB"},

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What a student gets: the tree with the labs' functions taken out, and the reference as programs without source.
+# Makes the tree for students: without the labs' functions, and with the reference as programs without source.
 # usage: labs/course/handout.sh OUT      an empty or missing folder
-# Left out: planted bugs, the instructor's page, the course's own checks and that of make's targets, the history. `make` builds the handout; programs and tests that
-# come to a function that is not written say so.
+# Left out: planted bugs, the instructor's page, the course's own checks and that of make's targets, the history. `make`
+# builds the handout; programs and tests that call an unwritten function report that.
 set -u
 . labs/course/conf.sh
 refuse_changed_tree
@@ -31,12 +31,12 @@ for lab in $(all_labs); do
     strip -o "$to/reference/$lab/reference" "$BUILD/labs/$lab/reference" && cp "$BUILD/labs/$lab/allowed" "$to/reference/$lab/" || exit 1
 done
 
-# The library for linking, with neither lines nor local names; and the programs, as an oracle.
+# The library for linking, without debug information and local names; and the programs, as an oracle.
 cp "$COURSE_LIB" "$to/reference/liblockstep.a" && strip --strip-debug --discard-all "$to/reference/liblockstep.a" || exit 1
 for program in dp_train ddp_train ddprun bench_comm bench_dp_vs_ddp bench_memory bench_gpt replay fit_tn calibrate hello who_gets who_holds who_hangs visits flight grade course_report; do
     strip -o "$to/reference/$program" "$BUILD/$program" || exit 1
 done
-# The first page speaks of the course first.
+# README.md begins with the course.
 awk 'NR == 1 { print; while ((getline line <"labs/course/handout.md") > 0) { gsub(/\]\(\.\.\//, "](labs/", line); print line }; next } { print }' README.md >"$to/README.md" || exit 1
 cat >"$to/labs/handout.mk" <<'END'
 # This tree is a handout: functions that labs ask for are out, and reference/ has them as programs.

@@ -1,25 +1,25 @@
 #!/bin/sh
-# Checks that the course says the same in English and in Chinese. Of README.md and README.zh.md, in labs and in each lab:
-#   1. the same headings, by level and number; in each section as many list items and table rows;
+# Checks that the English and Chinese course have the same content. For README.md and README.zh.md in labs and each lab:
+#   1. the same headings, by level and number; in each section the same numbers of list items and table rows;
 #   2. the same code blocks, byte by byte;
 #   3. the same figure marks with the same values, code words and links, item by item, and in the prose of each section. A link to a page
-#      leads to its Chinese one where there is one;
+#      leads to its Chinese one if there is one;
 #   4. the same numbers there. Where English has a word (two, first), Chinese may have a digit.
 # Of each lab.conf and its lab.zh.conf: the same names of checks, hints and predictions, with the same numbers and code words.
-# A quotation (>) is in the Chinese page alone: the Chinese of an English text that a link leads to, such as a specification in a file's
-# head. A lab's page that needs such a text has one.
-# A lab without either is a failure. What differs is named by file and line.
+# Only the Chinese page has quotations (>): the translation of a linked English text, such as a specification in a
+# file's head. A lab's page that needs such a text must have one.
+# A lab without either is a failure. Differences are reported with file and line.
 # usage: labs/course/languages.sh                 checks
 #        labs/course/languages.sh --self-test     plants differences in two small pages and fails unless each is found
 set -u
 export LC_ALL=C
 cd "${LS_ROOT:-$(dirname "$0")/../..}" || exit 1
 
-# What two texts have in common is judged by these.
+# These functions compare two texts.
 shared='
     function wrong(file, at, what) { printf "%s:%d: %s\n", file, at, what; bad++ }
 
-    # Takes all that matches out of text, which is global, and counts it in found[kind, side, token].
+    # Removes all matches from text, which is global, and counts them in found[kind, side, token].
     function take(side, kind, pattern, before, after, token) {
         while (match(text, pattern)) {
             token = substr(text, RSTART + before, RLENGTH - before - after)
@@ -32,7 +32,7 @@ shared='
         if (!found[kind, side, token]++) { tokens[side, ++token_count[side]] = token; kinds[side, token_count[side]] = kind }
         seen[kind]++
     }
-    function plain_link(target) { # a page is the same one in Chinese, where headings and so anchors have other names
+    function plain_link(target) { # a page and its Chinese one count as equal; headings and so anchors differ
         if (target ~ /\.zh\.md(#|$)/) sub(/#.*/, "", target)
         else if (target ~ /^[^:]*\.md#/ && has_chinese(target)) sub(/#.*/, "", target)
         sub(/\.zh\.md/, ".md", target)
@@ -73,7 +73,7 @@ shared='
             }
         }
     }
-    # Texts keep their ends of lines, and nothing between two of them is left out but blank lines, which count.
+    # Texts keep their newlines and all lines between, since blank lines count.
     function line_of(file, at, what, token, i, list, count) {
         count = split(what, list, "\n")
         for (i = 1; i <= count; i++) if (index(list[i], token)) return at + i - 1
@@ -123,7 +123,7 @@ pages='
         return target
     }
     function has_chinese(target) { sub(/#.*/, "", target); sub(/\.md$/, ".zh.md", target); return index(" " PAGES " ", " " resolve(target) " ") }
-    # Links of the Chinese page that lead to an English page, though there is a Chinese one; but for the page itself in English.
+    # Links of the Chinese page to an English page that has a Chinese one, except to its own English page.
     function look_at_links(what, at, rest, target) {
         rest = what
         while (match(rest, /\]\([^)]*\)/)) {
@@ -189,7 +189,7 @@ confs='
         printf "0 0 0 0 %d\n", bad >"/dev/stderr"
     }'
 
-# What the Chinese page gives to read, and readings.zh.md does not summarise.
+# Readings in the Chinese page that readings.zh.md does not summarise.
 unread() {
     [ -f labs/readings.zh.md ] || return 0
     awk -F'|' '/^\| *[0-9]+ *\|/ && NF == 6 { print $5 }' labs/README.zh.md | grep -oE '\]\([^)]*\)' | sort -u | while read -r link; do
@@ -244,7 +244,7 @@ self_test() {
     try() { LS_ROOT=$copy "$here" >"$copy/said" 2>&1; }
     try || { echo 'self-test: the pages themselves are not clean'; cat "$copy/said"; exit 1; }
     planted=0 missed=0
-    plant() { # file, what sed does to it, what must be said
+    plant() { # file, sed command, expected message
         planted=$((planted + 1))
         sed -i "$2" "$copy/labs/$1"
         [ -s "$copy/labs/$1" ] || rm "$copy/labs/$1"

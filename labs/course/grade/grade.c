@@ -1,12 +1,12 @@
-/* grade — judges what a student wrote for one lab.
+/* grade — judges a student's code for one lab.
  *
  *     build/grade --lab=labs/03-allreduce --student=build/labs/03/probe --reference=build/labs/03/reference
  *
  * For each check of lab.conf the student's probe runs, and then the reference's with the same seed: while student code
- * runs, the right answers are nowhere yet. The verdicts are made here, in a process that never loads student code.
- * LS_LANG=zh: it speaks Chinese; the file of --json is the same in any case, since programs read it.
- * Exit status: 0 all points, 1 some or none, 3 nothing is written yet, 2 wrong usage. --confines: 0 this machine can
- * confine probes, 1 it cannot. */
+ * runs, the right answers do not exist yet. This process, which never loads student code, makes the verdicts.
+ * LS_LANG=zh: output in Chinese; the file of --json is always the same, since programs read it. Exit status: 0 all
+ * points, 1 some or none, 3 no function is written yet, 2 wrong usage. --confines: 0 this machine can confine probes, 1
+ * it cannot. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +27,9 @@
 #include "labs/course/grade/words.h"
 #include "labs/course/probe/confine.h"
 
-/* Processor time and standstill (attempt.h). Most checks take the reference some hundredths of a second, a few up to 4 s,
- * and a probe gives up a deadlock after 4 s (crew.h). After a check that hangs nevertheless the others count as not run.
- * The reference does not hang; if it is late the machine is busy, and without it there is no verdict. */
+/* For processor time and for lack of progress (attempt.h). The reference takes some hundredths of a second for most
+ * checks, up to 4 s for a few, and a probe ends a deadlock after 4 s (crew.h). If a check hangs nevertheless, the
+ * others count as not run. The reference does not hang; if it is late, the machine is busy, and there is no verdict. */
 #define DEADLINE_S 12.0
 #define REFERENCE_DEADLINE_S 60.0
 #define MEMORY_DEADLINE_S 30.0
@@ -47,7 +47,7 @@ struct settings {
 struct result {
     verdict verdict;
     int points;
-    double us; /* what the student's run took */
+    double us; /* the duration of the student's run */
     told why;
 };
 
@@ -57,12 +57,12 @@ struct grading {
     phrases *rules;
     struct result results[LAB_MOST_CHECKS];
     int points, of, held, unwritten;
-    bool hung, crashed, broken; /* a check before this one */
+    bool hung, crashed, broken; /* an earlier check */
 };
 
 /* --- judging ------------------------------------------------------------------------------------------------------ */
 
-/* The student first. */
+/* Runs the student's probe first. */
 static ls_status judge_check(struct grading *g, const lab_check *check, struct result *result) {
     attempt student, reference = {0};
     attempt_request request = {
@@ -80,13 +80,13 @@ static ls_status judge_check(struct grading *g, const lab_check *check, struct r
     return status;
 }
 
-/* Broken, and only after a while: it waits for some deadline, which it would once more. */
+/* Whether the check failed only after a while: it waited for a deadline, and would do so again. */
 static bool waits_in_vain(const struct result *result) {
     return result->verdict != VERDICT_HELD && result->us > LONG_US;
 }
 
-/* All other checks once more under AddressSanitizer, without those that wait in vain. Worth something only if the code
- * does something right; but where it crashed, this says where. */
+/* Runs all other checks again under AddressSanitizer, except those that wait in vain. It gets points only if another
+ * check holds; but for a crash it reports the place. */
 static ls_status judge_memory(struct grading *g, struct result *result) {
     ls_status status = LS_OK;
     bool runs = g->settings->asan && !g->hung && (g->held > 0 || g->crashed);
@@ -142,9 +142,9 @@ static ls_status judge(struct grading *g, int i) {
 
 static bool nothing_is_written(const struct grading *g) { return g->unwritten > 0 && g->held == 0; }
 
-/* --- telling ------------------------------------------------------------------------------------------------------ */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
-/* What is refused is refused for one reason, which stands above all checks. */
+/* If the code is refused, the one reason is printed above all checks. */
 static void print_check(const struct grading *g, int i, bool refused) {
     const lab_check *check = &g->lab.checks[i];
     const struct result *result = &g->results[i];

@@ -1,8 +1,9 @@
 /* phrases — translates by rules with gaps.
  *   idea  : a rule's English is literal text with gaps, {}. It matches if the literals occur in order, the first at the
- *           beginning and the last at the end; each gap takes as little as it can. What the gaps took is translated in
- *           turn, so a rule for "{}, reversed" serves every text that ends so
- *   cost  : rules x length for a text, more only where a literal occurs often; a text is a line, and there are some fifty */
+ *           beginning and the last at the end; each gap matches as little as possible. The gaps' texts are translated
+ *           in turn, so a rule for "{}, reversed" applies to every text with that end
+ *   cost  : rules x length for a text, more only if a literal occurs often; a text is a line, and there are about fifty
+ *           rules */
 #define _GNU_SOURCE
 #include "labs/course/grade/phrases.h"
 
@@ -33,7 +34,7 @@ typedef struct span {
     size_t length;
 } span;
 
-/* Whether the text is of this form; gaps[] is what each {} took. */
+/* Whether the text has this form; gaps[] is set to the text of each {}. */
 static bool matches(const char *form, span text, span *gaps, int gap) {
     const char *hole = strstr(form, "{}");
     size_t literal = hole ? (size_t)(hole - form) : strlen(form);
@@ -99,7 +100,7 @@ static int gaps_in(const char *english) {
     return count;
 }
 
-/* NULL, or what is wrong with the line, which is cut at the bar. */
+/* NULL, or the error in the line. Cuts the line at the bar. */
 static const char *take_rule(phrases *p, char *line) {
     char *bar = strstr(line, " | ");
     if (!bar) return "a rule is ENGLISH | CHINESE";

@@ -10,7 +10,7 @@
 
 #define DEADLINE_S 60.0
 
-/* How many lower-case letters are at text. */
+/* The number of lower-case letters at `text`. */
 static size_t letters_at(const char *text) {
     size_t count = 0;
     while (islower((unsigned char)text[count])) count++;
@@ -28,7 +28,7 @@ static bool has_word(const char *text) {
     return false;
 }
 
-/* Outside of quotation marks, which keep what a program prints. */
+/* Ignores text in quotation marks, which is a program's output. */
 static bool has_two_words(const char *text) {
     bool quoted = false;
     for (size_t i = 0; text[i]; i++) {

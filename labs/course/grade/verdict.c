@@ -1,9 +1,9 @@
-/* verdict — compares what two probes saw, line by line.
- *   idea  : the reference's lines are the right ones. The first that the student's run has not, or has otherwise, is
- *           the smallest failing case: probes go from small to large. If the student's lines end there, the way in
- *           which the run ended says why
- *   near  : a number that depends on the order of its operations comes with its bound, and is compared as a number: two
- *           right sums may lie on either side of where a printed digit changes */
+/* verdict — compares the observations of two probes, line by line.
+ *   idea  : the reference's lines are the right ones. The first line that is missing or different in the student's run
+ *           is the smallest failing case: probes go from small to large. If the student's lines end there, the reason
+ *           is how the run ended
+ *   near  : a number that depends on the order of its operations has a bound, and is compared as a number: two right
+ *           sums may round to different digits */
 #define _GNU_SOURCE
 #include "labs/course/grade/verdict.h"
 
@@ -25,7 +25,7 @@ typedef struct line {
     int length;
 } line;
 
-/* The line at *at, which moves on; false: there is none that is whole. */
+/* Reads the line at *at, and moves *at past it; false: there is no complete line. */
 static bool next_line(const char **at, line *out) {
     const char *end = strchr(*at, '\n');
     if (!end) return false;
@@ -49,8 +49,8 @@ static line field(line l, int n) {
     return (line){at, (int)((tab ? tab : end) - at)};
 }
 
-/* Whether both lines see the same thing: the same text, or numbers within the bound that the reference's line gives
- * (probe_see_near). The fields are "see", what, the number in short, the number, the bound. */
+/* Whether both lines have the same observation: the same text, or numbers within the bound that the reference's line
+ * gives (probe_see_near). The fields are "see", what, the number in short, the number, the bound. */
 static bool agree(line is, line should) {
     line bound = field(should, 4);
     if (same(is, should) || !bound.length) return same(is, should);
@@ -63,7 +63,7 @@ static bool agree(line is, line should) {
 
 enum { MOST_TEXTS = 3 };
 
-/* Adds a sentence about texts of the probe, which are translated for the Chinese one; both formats take as many as there are. */
+/* Adds a sentence about texts of the probe, which are translated for the Chinese one; both formats use all of them. */
 static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
                       const line texts[MOST_TEXTS]) LS_PRINTF(3, 0) LS_PRINTF(4, 0);
 static void add_about(told *why, const phrases *rules, const char *english, const char *chinese,
@@ -79,7 +79,7 @@ static void add_about(told *why, const phrases *rules, const char *english, cons
     words_add_in(why, WORDS_CHINESE, chinese, z[0].length, z[0].text, z[1].length, z[1].text, z[2].length, z[2].text);
 }
 
-/* The last line of what was printed. */
+/* The last line of the output. */
 static line last_said(const attempt *a) {
     size_t length = strlen(a->said);
     while (length > 0 && a->said[length - 1] == '\n') length--;
@@ -88,7 +88,7 @@ static line last_said(const attempt *a) {
     return (line){a->said + begin, (int)(length - begin)};
 }
 
-/* Whether the line is that of ls_todo_at (common/base/todo.h); why then says the same. */
+/* Whether the line is ls_todo_at's (common/base/todo.h); `why` then has the same text. */
 static bool tell_unwritten(told *why, line said) {
     char text[512], lab[8], function[128], file[256];
     snprintf(text, sizeof text, "%.*s", said.length, said.text);
@@ -97,7 +97,7 @@ static bool tell_unwritten(told *why, line said) {
     return true;
 }
 
-/* How a run ended that did not come to its end. */
+/* Describes the end of an incomplete run. */
 static void tell_end(told *why, const attempt *a) {
     line said = last_said(a);
     if (a->timed_out) {
@@ -112,7 +112,7 @@ static void tell_end(told *why, const attempt *a) {
     }
 }
 
-/* The student's lines are at their end; `why` has named the case. */
+/* The student's lines have ended; `why` has the case. */
 static verdict judge_end(told *why, const attempt *a) {
     if (a->exit_status == LS_TODO_EXIT && !a->signal && !a->timed_out) {
         line said = last_said(a);
@@ -190,7 +190,7 @@ verdict verdict_of_memory(told *why, const attempt *student) {
         line place = find_place(text);
         int length = (int)strcspn(text, "\n");
         const char *where = memmem(text, (size_t)length, " on ", 4);
-        if (where && place.length) length = (int)(where - text); /* addresses say nothing */
+        if (where && place.length) length = (int)(where - text); /* addresses are left out */
         words_add(why, WORDS_AS_IT_IS, length, text);
         if (place.length) words_add(why, WORDS_PLACE, place.length, place.text);
     } else if (undefined) {

@@ -1,6 +1,6 @@
-/* words — what the grader says, in two languages.
- *   idea  : everything is said in both at once, since grade.json, which programs read, stays English whatever a student
- *           reads. UTF-8 is passed on byte by byte, so that no locale is needed */
+/* words — the grader's texts, in two languages.
+ *   idea  : each text is written in both, since grade.json, which programs read, stays English whatever a student
+ *           reads. UTF-8 is copied byte by byte, so that no locale is needed */
 #include "labs/course/grade/words.h"
 
 #include <stdarg.h>
@@ -23,7 +23,7 @@ const char *words_in(words_language language, const char *english, const char *c
 
 void words_end_whole(char *text) {
     size_t length = strlen(text), begin = length;
-    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--; /* bytes that go on */
+    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--; /* continuation bytes */
     if (begin == 0) return;
     unsigned char first = (unsigned char)text[begin - 1];
     size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;

@@ -10,7 +10,7 @@ struct crew_thread {
     crew_rank rank;
     ls_status (*body)(crew_rank *rank);
     pthread_t thread;
-    char message[512]; /* what it reported */
+    char message[512]; /* its error message */
 };
 
 static void *thread_main(void *argument) {
@@ -39,7 +39,7 @@ static ls_status open_ranks(struct crew_thread *threads, int world_size, const c
     return status;
 }
 
-/* As many ranks as there may be have stacks in the address space that the grader leaves. */
+/* Small enough that the stacks of the largest number of ranks fit into the address space that the grader allows. */
 enum { STACK_NBYTES = 2 << 20 };
 
 static ls_status run_ranks(struct crew_thread *threads, int world_size) {

@@ -1,10 +1,10 @@
 /* svg — an SVG file as a part of an HTML page.
- *   idea  : expat reads the file, and what is known to be harmless is written anew: elements that draw, attributes that say
- *           how, values of few characters. Nothing is copied. Anything else refuses the picture: scripts, styles, links,
- *           foreign HTML, animations, pictures in the picture, entities of its own
- *   names : ids and what refers to them get the picture's prefix: all of gnuplot's pictures have a #gpPt0
- *   loops : only single shapes keep their ids, so that a <use> cannot stand for a group of further uses, and a file of
- *           a kilobyte cannot ask for a billion shapes */
+ *   idea  : expat reads the file, and only harmless content is written again: drawing elements, their attributes,
+ *           values of few characters. Nothing is copied. A picture with anything else is refused: scripts, styles,
+ *           links, foreign HTML, animations, embedded pictures, entity declarations
+ *   names : ids and references to them get the picture's prefix: all of gnuplot's pictures have a #gpPt0
+ *   loops : only single shapes keep their ids, so that a <use> cannot refer to a group of further uses, and a file of a
+ *           kilobyte cannot draw a billion shapes */
 #include "labs/course/report/svg.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@
 #include "common/base/log.h"
 #include "labs/course/report/html.h"
 
-/* Expat 2.9 (Debian 13) calls the older function deprecated; 2.5 (Debian 12) has only that. */
+/* Expat 2.9 (Debian 13) calls the older function deprecated; 2.5 (Debian 12) has only the older one. */
 #if XML_MAJOR_VERSION * 100 + XML_MINOR_VERSION >= 209
 #define LINE_NUMBER_OF XML_GetCurrentLineNumber64
 #else
@@ -36,7 +36,8 @@ typedef struct reader {
     int depth, uses;
 } reader;
 
-/* What gnuplot writes, in all of its styles; each name stands between blanks. `ignored` is read and not written. */
+/* The elements that gnuplot writes, in all of its styles, each between blanks. `ignored` elements are read and not
+ * written. */
 static const char elements[] = " g path circle ellipse rect line polyline polygon text tspan use defs filter feFlood "
                                "feComposite title desc ",
                   shapes[] = " path circle ellipse rect line polyline polygon text use filter ",
@@ -76,7 +77,7 @@ static bool is_plain(const char *value, const char *more) {
     return true;
 }
 
-/* The id that the value is, but for what stands before and behind it; "" where it is none. */
+/* The id in the value, without `before` and `behind`; "" if there is none. */
 static void take_id(char id[64], const char *value, const char *before, const char *behind) {
     int length = 0;
     bool begins = strncmp(value, before, strlen(before)) == 0;
@@ -104,7 +105,7 @@ static void put_attribute(reader *r, const char *element, const char *name, cons
     }
 }
 
-/* The outermost element: it fills the width that the page gives it. */
+/* The outermost element, which fills the width available on the page. */
 static void put_picture(reader *r, const char **list) {
     double box[4] = {0, 0, NAN, NAN};
     for (bool boxed = false; *list; list += 2) {
@@ -122,7 +123,7 @@ static void put_picture(reader *r, const char **list) {
     fputs("\">", r->page);
 }
 
-/* --- what expat calls, also once more after a refusal ---------------------------------------------------------------- */
+/* --- callbacks of expat, which may be called again after a refusal ------------------------------------------------ */
 
 static void begin_element(void *to, const char *name, const char **list) {
     reader *r = to;

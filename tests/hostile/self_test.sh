@@ -12,7 +12,7 @@ trap 'rm -rf "$stubs"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# What stands in for dp_train and ddp_train; $program is the real one.
+# The script that replaces dp_train and ddp_train; $program is the real one.
 defect_of() { # area
     case $1 in
     kills) echo 'for word; do case $word in --save=*) [ ! -s "${word#*=}" ] || set -- "$@" --lr=0.002 ;; esac; done' ;; # not the checkpoint alone counts

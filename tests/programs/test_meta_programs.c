@@ -1,4 +1,4 @@
-/* --device-kind meta: what the programs report of a run in which nothing is computed, and which options they refuse. */
+/* --device-kind meta: the programs' reports of a run without computation, and the options that they refuse. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* order — a race detector for what is enqueued on streams (common/device/device.h).
+/* order — a race detector for work on streams (common/device/device.h).
  *   idea  : the probe is linked with --wrap, so that copies, passes, records and waits are recorded here as tasks of
  *           their streams, with the memory that they read and write. Each task has a vector clock: a stream's clock
  *           counts its own tasks, a record stores the clock of its stream in the event, and a wait merges the event's

@@ -13,7 +13,7 @@ enum { MOST_DEVICES = 9, MOST_ROWS = 16, INPUTS = 20, OUTPUTS = 5 };
 typedef struct setup {
     int devices, output_device;
     ls_dtype precision;
-    const char *streams; /* as in LS_CPU_STREAMS */
+    const char *streams; /* a value of LS_CPU_STREAMS */
     const char *model;   /* NULL: MODEL */
     size_t most_rows;    /* of a batch; 0: MOST_ROWS */
     uint64_t seed;       /* of weights and batches; 0: a random one */

@@ -38,7 +38,7 @@ struct fault {
 
 /* One rank's inputs, drawn before the ranks start, and its results, read when they have ended. */
 struct rank {
-    float *state; /* job.most_state: what it begins with */
+    float *state; /* job.most_state: its initial state */
     size_t rows[STEPS];
     float x[STEPS][MOST_ROWS * INPUTS], dy[STEPS][MOST_ROWS * OUTPUTS];
     int64_t labels[STEPS][MOST_ROWS];
@@ -59,7 +59,7 @@ struct job {
     struct rank rank[RANKS];
 };
 
-/* --- around the ranks ---------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks -------------------------------------------------------------------------------------------- */
 
 static bool draw(probe *p, struct job *job) {
     bool complete = true;

@@ -1,5 +1,5 @@
-/* What a rank's reducer enqueues in a step: which buckets it launches and when, whether all accesses to a gradient are
- * ordered by streams and events, and what may run while a bucket is reduced. */
+/* Records the work that a rank's reducer enqueues in a step: which buckets it launches and when, whether all accesses
+ * to a gradient are ordered by streams and events, and which work may run while a bucket is reduced. */
 #ifndef LABS_06_BUCKETS_ORDER_H
 #define LABS_06_BUCKETS_ORDER_H
 

@@ -15,7 +15,7 @@ enum { RANKS = 4, STEPS = 4, PARAMETERS = 10, FLOATS = 512 };
 /* A kind of steps, as in the probe's table. */
 struct kind {
     int ranks;
-    int most; /* gradients in a bucket: their numbers are drawn */
+    int most; /* gradients in a bucket; the numbers are random */
     enum { BACKWARDS, AT_RANDOM } arrival;
     bool no_overlap, find_unused;
     bool local; /* steps 0 and 2 are not reduced (no_sync) */

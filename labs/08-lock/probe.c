@@ -112,7 +112,7 @@ static void in_order(probe *p) {
     see_any_whole(p, any_whole);
 }
 
-/* --- a turn that does not come ------------------------------------------------------------------------------------- */
+/* --- a turn that never comes --------------------------------------------------------------------------------------- */
 
 static void see_loss(probe *p, const struct turns *t, bool judged) {
     int served = 0, other = 0, waited = 0;

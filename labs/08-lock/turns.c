@@ -246,7 +246,7 @@ void __real_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t ob
 void __wrap_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number);
 void __wrap_ls_probe_instant(ls_probe_kind kind, const char *label, uintptr_t object, uint32_t number) {
     if (is_looked_at(kind)) look_at_record(kind, object, label);
-    if (me && kind == LS_PROBE_LOCK) stage.turns->late++; /* it says nothing of the wait */
+    if (me && kind == LS_PROBE_LOCK) stage.turns->late++; /* it does not show the wait */
     __real_ls_probe_instant(kind, label, object, number);
 }
 

@@ -16,7 +16,7 @@
 /* More devices than there are cores: none is bound to a core, and none spins. */
 enum { ON_NODE = 1000 };
 
-/* --- what is counted ------------------------------------------------------------------------------------------------ */
+/* --- counts --------------------------------------------------------------------------------------------------------- */
 
 /* The counts of this thread's rank; NULL: counting is off. */
 static _Thread_local struct sent *ledger;
@@ -182,7 +182,7 @@ static ls_status train_threads(struct run *run) {
     return status;
 }
 
-/* --- around it ------------------------------------------------------------------------------------------------------ */
+/* --- setup ---------------------------------------------------------------------------------------------------------- */
 
 /* The number of inputs of the model: for an mlp, the number after the colon. */
 static size_t inputs_of(const char *model) {

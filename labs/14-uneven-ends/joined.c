@@ -105,7 +105,7 @@ static ls_status play(crew_rank *c) {
     return status;
 }
 
-/* --- around the ranks ---------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks -------------------------------------------------------------------------------------------- */
 
 static void draw_ranks(probe *p, struct job *job, size_t inputs, int classes) {
     for (int r = 0; r < job->ranks; r++) {

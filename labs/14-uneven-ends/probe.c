@@ -161,7 +161,7 @@ static void stream_share(probe *p) {
     see_shares(p, &(struct sharing){.samples = MOST_SAMPLES, .ranks = 20, .workers = 16, .batch = 2});
 }
 
-/* A few workers of many, more than 16 bits count. */
+/* A few of many workers, more than 16 bits count. */
 static void see_far_shares(probe *p, int ranks, int workers) {
     static struct reading reading;
     numbered n;

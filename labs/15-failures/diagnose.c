@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first N for which "rank N" stands directly before `sign` in the output; -1 if there is none. */
+/* The first N for which "rank N" is directly before `sign` in the output; -1 if there is none. */
 static int rank_before(const char *output, const char *sign) {
     for (const char *at = strstr(output, sign); at; at = strstr(at + 1, sign)) {
         const char *digit = at;

@@ -1,5 +1,5 @@
 /* run — the product's DistributedDataParallel with the student's shards. The probe is linked with --wrap, to record
- * enqueued operations, and to replace the optimizer. */
+ * enqueued operations and to replace the optimizer. */
 #include "labs/18-zero/run.h"
 
 #include <stdio.h>
@@ -229,7 +229,7 @@ static ls_status run_rank(crew_rank *c) {
     return was_to_fail ? LS_OK : status;
 }
 
-/* --- around the ranks ----------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks --------------------------------------------------------------------------------------------- */
 
 static void *halves_of(float *values, size_t count, ls_dtype dtype) {
     uint16_t *halves = malloc((count + 1) * sizeof *halves);

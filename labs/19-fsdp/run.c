@@ -284,7 +284,7 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-/* --- around it ------------------------------------------------------------------------------------------------------ */
+/* --- setup ---------------------------------------------------------------------------------------------------------- */
 
 static void draw(probe *p, struct run *run, struct shared *shared) {
     for (int v = 0; v < MOST_VERSIONS; v++) probe_draw_floats(p, run->values[v], MOST_FLOATS);

@@ -171,7 +171,7 @@ static ls_status run_rank(crew_rank *c) {
     return status;
 }
 
-/* --- around the ranks ----------------------------------------------------------------------------------------------- */
+/* --- setup of the ranks --------------------------------------------------------------------------------------------- */
 
 static float draw_one(probe *p, gradients kind, size_t i, int step) {
     static const float special[] = {NAN, INFINITY, -INFINITY, 0, -0.0f};

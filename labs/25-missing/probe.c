@@ -126,7 +126,7 @@ static void groups(probe *p) {
         }
 }
 
-/* --- whole records, drawn ------------------------------------------------------------------------------------------- */
+/* --- random whole records ------------------------------------------------------------------------------------------- */
 
 static void draw_job(job *j, probe *p, int ranks) {
     int steps = 2 + (int)probe_draw(p, 50), odd_step = 1 + (int)probe_draw(p, (uint64_t)steps);

@@ -96,7 +96,7 @@ impair() { # words of netem
     done
 }
 
-# --- what is left -----------------------------------------------------------------------------------------------------
+# --- remains ----------------------------------------------------------------------------------------------------------
 
 # In addition to processes (case.sh): shared memory and temporary files of each living host.
 shared_names() {

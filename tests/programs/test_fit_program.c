@@ -1,4 +1,4 @@
-/* The program fit_tn: what it refuses, and the picture. test_results.c tests its output for points. */
+/* The program fit_tn: its refusals and the picture. test_results.c tests its output for points. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

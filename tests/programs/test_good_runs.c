@@ -129,7 +129,7 @@ TEST_IN(programs, test_a_machine_without_a_topology) {
     expect_success(&p, "HWLOC_FSROOT=/dev ddp_train --spawn 2 --steps 3");
 }
 
-/* One process reports what was chosen and why, and only if an option asks for it. */
+/* One process reports the choices and their reasons, and only with --verbose. */
 TEST_IN(programs, test_verbose) {
     static program p;
     program_run(&p, "dp_train --steps 2 --verbose");

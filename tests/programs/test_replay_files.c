@@ -43,7 +43,7 @@ TEST_IN(programs, test_twice_gives_the_same_bytes) {
     }
 }
 
-/* fit_tn reads what replay writes: T1 from the row of one device, three more points, and the finer law. */
+/* fit_tn reads replay's CSV: T1 from the row of one device, three more points, and the finer law. */
 TEST_IN(programs, test_its_csv_is_fitted) {
     assert_int_equal(program_run(&p, ON " --batch=384 --out=%s", scratch_folder()), 0);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s --mode=dp", scratch_path("replay.csv")), 0);

@@ -72,7 +72,7 @@ static void expect_device_adds_up(const cJSON *device, double ms) {
     expect_near(sum, ms, 1e-9 * ms);
     expect_near(number(phases, "waiting"), number(device, "idle_ms"), 1e-9 * ms);
     if (number(phases, "reduce") > 0) return;
-    /* kernels come first in both, and beside DP's sums every kernel has one of these phases */
+    /* kernels come first in both, and every kernel except DP's sums has one of these phases */
     double kernels =
         number(phases, "forward") + number(phases, "loss") + number(phases, "backward") + number(phases, "optimizer");
     assert_true(kernels >= number(device, "compute_ms") * 0.999);

@@ -20,7 +20,7 @@ struct golden_setting {
     struct ls_plan options;
 };
 
-/* "KEY=VALUE ..." up to a lone "="; *numbers is what follows it, NULL if there is none. Asserts that the line is well
+/* "KEY=VALUE ..." up to a lone "="; *numbers is the text after it, NULL if there is none. Asserts that the line is well
  * formed. */
 void golden_parse(struct golden_setting *setting, const char *line, const char **numbers);
 

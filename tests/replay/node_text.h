@@ -4,7 +4,7 @@
 
 #include "labs/replay/engine/node.h"
 
-/* Three devices: two behind a switch, one at the host. A link a line, from line 10 on. */
+/* Three devices: two behind a switch, one at the host. One link per line, from line 10 on. */
 #define HEAD                                                                                                           \
     "{\n\"description\": \"three\",\n\"devices\": 3,\n"                                                                \
     "\"device\": {\"name\": \"G\", \"fp32_GFLOPs\": 100, \"fp16_GFLOPs\": 200,\n"                                      \

@@ -296,7 +296,7 @@ TEST(meta_devices_have_no_times) {
     ls_trace_destroy(r.trace);
 }
 
-/* --- what is refused --------------------------------------------------------------------------------------------- */
+/* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(struct recorded *r, const char *why) {
     ls_workload *w = (ls_workload *)r;

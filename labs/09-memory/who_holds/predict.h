@@ -31,8 +31,8 @@ struct holds_bytes {
     size_t of[LS_MEMORY_COUNT]; /* by ls_memory_category */
 };
 
-/* What device `device` (a rank of DDP's has one) holds from the first step on. Inputs have one place, as on devices
- * whose host does not run ahead (ls_device_runs_behind). DataParallel's output device is device 0. */
+/* Predicts the memory of device `device` (a rank of DDP has one) from the first step on. Inputs have one place, as on
+ * devices whose host does not run ahead (ls_device_runs_behind). DataParallel's output device is device 0. */
 struct holds_bytes holds_predict(const struct holds_run *run, int device);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first N for which "rank N" stands directly before `sign` in the output; -1: there is none. */
+/* The first N for which "rank N" is directly before `sign` in the output; -1 if there is none. */
 static int rank_before(const char *output, const char *sign) {
     for (const char *at = strstr(output, sign); at; at = strstr(at + 1, sign)) {
         const char *digit = at;
@@ -14,7 +14,8 @@ static int rank_before(const char *output, const char *sign) {
     return -1;
 }
 
-/* The rank that wrote the first line with `sign` in it; -1: none did. A rank's lines begin with "program[rank N]: ". */
+/* The rank that wrote the first line with `sign` in it; -1 if no rank did. A rank's lines begin with "program[rank N]:
+ * ". */
 static int writer_of(const char *output, const char *sign) {
     for (const char *line = output; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         const char *found = strstr(line, sign), *end = strchr(line, '\n');

@@ -6,11 +6,11 @@
  * words, and sets *rank to the rank that failed:
  *
  *     killed     the process of the rank was killed (kill -KILL)
- *     stopped    its process was stopped (kill -STOP), and did not go on
- *     slow       it was only late: it lives, and goes on
+ *     stopped    its process was stopped (kill -STOP), and did not continue
+ *     slow       it was only late: it is alive, and continues
  *     memory     its device had no room for the model
  *     mismatch   it had been started with other settings than rank 0
- *     port       the port at which it was to serve the store was in use
+ *     port       the port of the store that it was to serve was in use
  *     unknown    none of these; *rank is then -1
  *
  * If a rank died, it is the cause even if other ranks did not come in time: a rank that waits for the dead one is late,

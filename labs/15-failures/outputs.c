@@ -89,7 +89,7 @@ static void put_late(struct scene *s, bool awakes) {
     put_survivors(s, reason);
     memcpy(before, s->operation, sizeof before);
     if (awakes) {
-        draw_operation(s); /* it is at another operation than the others */
+        draw_operation(s); /* its operation differs from the others' */
         put(s, "ddp_train[rank %d]: error: %s: rank %d has given up: %s: %s\n", s->victim, s->operation, s->first,
             before, reason);
     }

@@ -79,7 +79,7 @@ static void draw_rank(probe *p, struct one_layer *job, int r) {
     for (size_t i = 0; i < layer->parameter_count; i++) {
         rank->parameters[i] = draw_inputs(p, job, layer->parameters[i].count);
         rank->gradients[i] = draw_inputs(p, job, layer->parameters[i].count);
-        if (r == 0) continue; /* the values that are replicated are the same on all ranks */
+        if (r == 0) continue; /* replicated values are the same on all ranks */
         memcpy(rank->parameters[i], job->rank[0].parameters[i], layer->parameters[i].count * sizeof(float));
         memcpy(rank->gradients[i], job->rank[0].gradients[i], layer->parameters[i].count * sizeof(float));
     }
@@ -160,7 +160,7 @@ void one_layer_release(struct one_layer *job) {
 
 /* --- a loss -------------------------------------------------------------------------------------------------------------- */
 
-/* A network for text with so many classes, of which rank `rank` has its part. */
+/* Rank `rank`'s part of a network for text with that many classes. */
 static ls_status cut_text(ls_network **part, size_t classes, int rank, int ranks) {
     char description[60];
     ls_network *whole;

@@ -1,4 +1,5 @@
-/* What lab 23's top-k does: how many elements travel, which, what is kept for later, and what all ranks make of all lists. */
+/* Tests lab 23's top-k: how many elements are sent, which ones, the error that is kept, and the sums of all ranks'
+ * lists. */
 #include <stdio.h>
 
 #include "ddp_procs/topk.h"
@@ -49,7 +50,7 @@ static void count(probe *p) {
     probe_see_count(p, "elements that are sent", ddp_topk_count(400000010, 0.3));
 }
 
-/* --- what is sent, kept, added up ------------------------------------------------------------------------------------ */
+/* --- elements sent, kept, summed ------------------------------------------------------------------------------------- */
 
 static void see_lists(probe *p, const struct job *job, int s) {
     for (int r = 0; r < job->ranks; r++) {
@@ -110,7 +111,7 @@ static void errors_case(probe *p, int ranks, gradients kind, bool forgets) {
 static void errors(probe *p) {
     for (int w = 0; w < WORLDS; w++)
         for (gradients kind = RANDOM; kind <= STEADY; kind++) {
-            if (kind == SPECIAL) continue; /* which NaN a sum of two is need not be the same in each correct form */
+            if (kind == SPECIAL) continue; /* correct forms may differ in which NaN the sum of two is */
             errors_case(p, worlds[w], kind, false);
             if (kind == RANDOM) errors_case(p, worlds[w], kind, true);
         }

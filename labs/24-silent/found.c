@@ -1,6 +1,7 @@
 #include "labs/24-silent/found.h"
 
-/* A line a program: the tensor, the axis, what the tensor is there, and the function with the bug. found.h lists the words. */
+/* A line per program: the tensor, the axis, the tensor's state, and the function with the bug. found.h lists the
+ * words. */
 struct finding found(int program) {
     static const struct finding all[] = {
         [1] = {GRADIENT_OF_ANY_PARAMETER, TENSOR_AXIS, SPLIT, CREATE_UPDATE},

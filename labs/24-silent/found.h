@@ -1,8 +1,8 @@
-/* What is wrong with the eight programs of lab 24, as its student has found it. */
+/* The student's findings: the bugs of the eight programs of lab 24. */
 #ifndef LABS_24_SILENT_FOUND_H
 #define LABS_24_SILENT_FOUND_H
 
-/* The first tensor, in the order of a step, whose label does not fit. */
+/* The first tensor, in the order of a step, whose label is wrong. */
 enum tensor {
     NO_TENSOR,
     INPUTS_OF_A_MICRO_BATCH,
@@ -21,17 +21,17 @@ enum tensor {
 
 enum axis { NO_AXIS, TENSOR_AXIS, DATA_AXIS, PIPELINE_AXIS };
 
-/* What it is there, and should not be. */
+/* The tensor's wrong state. */
 enum state {
     NO_STATE,
     REPLICATED,
     VARYING,
     PARTIAL,
     SPLIT,
-    OTHER_BITS /* it is said to be replicated, and is not */
+    OTHER_BITS /* it is labelled replicated, and is not */
 };
 
-/* The function of which a line is wrong or missing. */
+/* The function in which a line is wrong or missing. */
 enum place {
     NO_PLACE,
     ADD_OUTPUTS, /* common/nn/tensor_parallel.c */
@@ -67,7 +67,7 @@ struct finding {
     enum place place;
 };
 
-/* Of program 1 to 8; {0}: not found yet. */
+/* The finding of program 1 to 8; {0}: not found yet. */
 struct finding found(int program);
 
 #endif

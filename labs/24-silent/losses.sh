@@ -1,6 +1,6 @@
 #!/bin/sh
-# Trains with each of the eight programs and, by the same options, with the reference, and compares their losses. Half a minute, once:
-# what is in OUT is used again, unless a program is newer.
+# Trains with each of the eight programs and, with the same options, with the reference, and compares their losses. The first run
+# takes half a minute: results in OUT are reused, unless a program is newer.
 # usage: labs/24-silent/losses.sh OUT                    a table; OUT/losses.csv: program, step, loss of the right run, loss of the wrong one
 #        labs/24-silent/losses.sh OUT right|wrong N      the mean loss of the last ten steps with the options of program N
 #        labs/24-silent/losses.sh OUT apart N            the first step whose losses differ by more than 0.1 %

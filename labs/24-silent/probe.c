@@ -1,5 +1,5 @@
-/* What lab 24's labels say: of each operation on each label, on which axes, of networks that ranks share, with and without bugs, and of
- * a norm; and what was found in the eight programs. */
+/* Tests lab 24's labels: of each operation on each label, on which axes, of networks that ranks share, with and without
+ * bugs, and of a norm; and the findings in the eight programs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static void axes_case(probe *p, const int sizes[LS_MESH_AXES], int group, enum o
     see_operation(p, &job);
 }
 
-/* Groups that span one axis, two or all; labels that fit on each of them, or not on one. */
+/* Groups that span one axis, two or all; labels that are valid on each of them, or invalid on one. */
 static void axes(probe *p) {
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (int group = 0; group <= JOB; group++) {
@@ -85,7 +85,7 @@ static void see_outputs(probe *p, struct rules *rules, int layer, const char *wh
     }
 }
 
-/* Each product, and once more with a weight that is whole. */
+/* Each matrix multiply, and again with a whole weight. */
 static void products(probe *p) {
     for (int i = 0; i < NETWORKS; i++) {
         const struct network_case *n = &networks[i];
@@ -106,7 +106,7 @@ static void see_gradients(probe *p, struct rules *rules, int layer) {
         for (int way = 0; way < 256; way++) {
             ls_value x = (ls_value)(way & 3), dy = (ls_value)(way >> 2 & 3), dx = (ls_value)(way >> 4 & 3),
                      sums = (ls_value)(way >> 6);
-            bool drawn = probe_draw(p, 10) == 0; /* not all: they are many */
+            bool drawn = probe_draw(p, 10) == 0; /* a random subset, since there are many */
             if (!drawn) continue;
             int found = rules_gradient(rules, layer, k, x, dy, dx, sums);
             probe_see(
@@ -128,7 +128,7 @@ static void gradients(probe *p) {
     }
 }
 
-/* Whole steps of networks as they should be, and of each place where a bug may lie, alone. */
+/* Whole steps of correct networks, and of networks with a bug at each possible place alone. */
 static void steps(probe *p) {
     for (enum bug bug = NO_BUG; bug < BUGS; bug++)
         for (int i = 0; i < NETWORKS; i++)
@@ -184,7 +184,7 @@ static void norm(probe *p) {
         probe_case(p, "three gradients, drawn, number %d", again);
         for (int i = 0; i < 3; i++) {
             labels[i] = ls_labels_of((ls_value)probe_draw(p, 5), (ls_value)probe_draw(p, 4));
-            if (labels[i].on[0] > LS_SPLIT) continue; /* no label */
+            if (labels[i].on[0] > LS_SPLIT) continue; /* not a label */
             labels[i].on[LS_MESH_PIPELINE] = (ls_value)probe_draw(p, 4);
         }
         see_norm(p, labels, 3);
@@ -193,7 +193,7 @@ static void norm(probe *p) {
 
 /* --- the eight programs ---------------------------------------------------------------------------------------------------- */
 
-/* As one number, so that a wrong one does not show the right one. */
+/* As one number, so that a wrong finding does not reveal the right one. */
 static void see_found(probe *p, int program) {
     struct finding f = found(program);
     uint64_t number = (uint64_t)program;

@@ -32,7 +32,7 @@ struct buffers {
     float *send, *receive, own[COUNT], all[MOST_RANKS * COUNT];
 };
 
-/* Where the operation reads and writes. */
+/* Sets the buffers that the operation reads and writes. */
 static void place(struct buffers *b, enum operation operation) {
     b->send = operation == GATHER ? b->own : b->all;
     b->receive = operation == SCATTER || operation == EXCHANGE ? b->own : b->all;
@@ -71,7 +71,7 @@ static ls_status run_operation(crew_rank *c) {
     job->seen[c->rank].has_after = after != NULL;
     if (after) job->seen[c->rank].after = *after;
     status = ls_stream_synchronize(c->stream);
-    (void)ls_values_leave(c->device, LS_ERR_INVALID); /* nothing is compared in bits */
+    (void)ls_values_leave(c->device, LS_ERR_INVALID); /* no bits are compared */
     ls_values_end();
     return status;
 }
@@ -96,7 +96,7 @@ static bool is_product(const struct ls_layer_kind *kind) {
     return kind == &ls_linear || kind == &ls_head || kind == &ls_conv2d || kind == &ls_conv2d_part;
 }
 
-/* Gives the layer the bug; false: it cannot have it. */
+/* Gives the layer the bug; false if the layer cannot have it. */
 static bool plant(ls_network *network, ls_layer *layer, enum bug bug) {
     ls_layer *next = layer + 1;
     int axis = layer->parameter_count > 0 ? network->cuts[layer->parameter_numbers[0]].axis : LS_UNCUT;
@@ -229,7 +229,7 @@ void shared_training_run(probe *p, struct shared_training *t) {
     ls_network_destroy(network);
     ls_status status = crew_run(t->ranks, "direct", "inline", train, &job);
     probe_must(p, "the ranks",
-               status == LS_ERR_INVALID ? LS_OK : status); /* a label did not fit: that is the message */
+               status == LS_ERR_INVALID ? LS_OK : status); /* a label was wrong: the message reports it */
     free(job.x);
     free(job.labels);
 }

@@ -1,5 +1,5 @@
-/* Ranks of a mesh that run one operation on a labelled tensor, or train a network that they share, and a record of what the labels
- * said. */
+/* Ranks of a mesh that run one operation on a labelled tensor, or train a network that they share, and a record of the
+ * labels' messages. */
 #ifndef LABS_24_SILENT_RUN_H
 #define LABS_24_SILENT_RUN_H
 
@@ -23,12 +23,12 @@ struct one_operation {
     struct {
         ls_status status;
         char message[MESSAGE_NBYTES];
-        struct ls_labels after; /* of what comes out */
+        struct ls_labels after; /* of the result */
         bool has_after;
     } seen[MOST_RANKS];
 };
 
-/* What the operation says itself is seen; what else fails ends the probe. */
+/* The operation's own message is recorded; any other failure ends the probe. */
 void operation_run(probe *p, struct one_operation *job);
 
 /* --- a network that ranks share -------------------------------------------------------------------------------------- */
@@ -41,34 +41,36 @@ struct shared_training {
     int ranks;
     bool sequence;
     enum bug bug;
-    int nth; /* of the layers that the bug may lie in, from 0 */
+    int nth; /* of the layers that may have the bug, from 0 */
     ls_status status;
     char message[MESSAGE_NBYTES]; /* rank 0's */
-    int places;                   /* layers that the bug may lie in */
+    int places;                   /* layers that may have the bug */
 };
 
-/* A step of it: forward, loss, backward, update, and the comparison in bits. */
+/* Runs one step: forward, loss, backward, update, and the comparison of bits. */
 void shared_training_run(probe *p, struct shared_training *t);
 
 /* --- one layer's labels ------------------------------------------------------------------------------------------------ */
 
-/* Rank 0's part of a network, of which nothing is computed. */
+/* Rank 0's part of a network that is not computed. */
 struct rules;
 struct rules *rules_open(probe *p, const char *model, int ranks, bool sequence);
 void rules_close(struct rules *rules);
 int rules_layer_count(const struct rules *rules);
 const char *rules_layer_name(const struct rules *rules, int layer);
 int rules_parameter_count(const struct rules *rules, int layer);
-/* Whether it is a product: a linear layer or a convolution. */
+/* Whether it is a matrix multiply: a linear layer or a convolution. */
 bool rules_is_product(const struct rules *rules, int layer);
-/* From then on the layer's weight is said not to be cut. */
+/* From then on the layer's weight is labelled as not cut. */
 void rules_make_whole(struct rules *rules, int layer);
 
-/* Forward of the layer, of inputs with this label on the tensor axis: that of its output; what was said against it is in `message`. */
+/* Runs the layer's forward on inputs with this label on the tensor axis. Returns the label of its output; `message`
+ * gets the objection, if any. */
 ls_value rules_output(struct rules *rules, int layer, ls_value x, char message[MESSAGE_NBYTES]);
 
-/* Backward of the layer, on the tensor axis: its input, the gradient of its output, that of its input behind a collective, and what a
- * layer norm has of its own rows are labelled so. The label of its p-th parameter's gradient; -1: it gets none. */
+/* Runs the layer's backward, on the tensor axis, with these labels: its input, the gradient of its output, that of its
+ * input after a collective, and a layer norm's sums over its own rows. Returns the label of its p-th parameter's
+ * gradient; -1: it gets none. */
 int rules_gradient(struct rules *rules, int layer, int p, ls_value x, ls_value dy, ls_value dx, ls_value sums);
 
 #endif

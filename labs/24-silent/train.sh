@@ -3,7 +3,7 @@
 # usage: labs/24-silent/train.sh PROGRAM [OPTION...]          PROGRAM: 1 to 8. OPTION: one more of ddp_train's, such as --debug-values
 #        labs/24-silent/train.sh right PROGRAM [OPTION...]    the reference, trained as that program is
 #        labs/24-silent/train.sh one PROGRAM [OPTION...]      the reference on one device, with the same weights and samples
-# The programs lie in build/labs/24, the reference in $ORACLE, or a handout's reference/, or build/.
+# The programs are in build/labs/24, the reference in $ORACLE, or a handout's reference/, or build/.
 set -u
 built=${BUILD:-build} reference=${ORACLE:-${BUILD:-build}}
 [ "${ORACLE:-}" ] || [ ! -d reference ] || reference=reference
@@ -25,7 +25,7 @@ case $number in
 5) options="--spawn 4 --tensor 2 --clip-norm 0.5 --model gpt:2,4,64,32 $gpt" ;;
 8) options="--spawn 2 --pipeline 2 --accumulate 2 --model gpt:2,4,64,32 $gpt" ;;
 esac
-# Without what makes it parallel.
+# Without the options that make it parallel.
 [ -z "$one" ] || options=$(echo "$options" | sed -E 's/--(spawn|tensor|pipeline) [0-9]+ //g; s/--(sequence-parallel|sync-bn) //g')
 # shellcheck disable=SC2086
 exec "${program:-$built/labs/24/silent_$number}" --device-kind cpu $options --quiet --no-evaluate "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes jobs that hang with the real programs, and keeps their flight records.
+# Runs jobs of the real programs that hang, and keeps their flight records.
 # usage: labs/25-missing/record.sh OUT                     six hangs, in a random order and of random ranks; takes about three seconds
 #        labs/25-missing/record.sh OUT WAY RANK [STEPS]    that one, as OUT/WAY.jsonl (build/who_hangs --help lists the ways)
 # OUT/1.jsonl to 6.jsonl: the records. OUT/1.txt to 6.txt: the last operations of each rank, as build/flight shows them, without its diagnosis. OUT/key: "NUMBER: WAY RANK" of each.

@@ -1,4 +1,5 @@
-/* backends: what each back-end has, on a machine without a GPU, with two, and with one of whose operations one fails. */
+/* backends: the operations of each back-end on a machine without a GPU, with two, and with one on which an operation
+ *           fails. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 static program p;
 
-/* The cells of an operation's row, one blank between them. */
+/* The cells of an operation's row, separated by a blank. */
 static const char *cells_of(const char *operation) {
     static char cells[128];
     char wanted[64];

@@ -41,7 +41,7 @@ TEST_IN(scratch, test_models_with_sizes) {
     for (int i = 0; i < 3; i++) assert_int_equal(settings.n.values[i], 1 << i);
 }
 
-/* Any N will do where each device has a batch of its own. */
+/* Any N is valid if each device has a batch of its own. */
 TEST_IN(scratch, test_weak_plans) {
     char weak[] = "--per-device-batch=7", n[] = "--n=1,3";
     assert_int_equal(bench_parse_words(&settings, weak, n, NULL, NULL), LS_OK);
@@ -87,7 +87,7 @@ TEST_IN(scratch, test_wrong_usage) {
 
 TEST_IN(scratch, test_exposed_communication) {
     bench_run dp = {.mode = BENCH_DP, .n = 3, .batch = 64}, ddp = {.mode = BENCH_DDP, .n = 2, .batch = 64};
-    /* device 0's and that of the busiest other device */
+    /* the time of device 0 and of the busiest other device */
     assert_int_equal(
         bench_read_summary(&dp, SUMMARY("DataParallel", "3", SHARE("0.125") "," SHARE("0.25") "," SHARE("0.0"))),
         LS_OK);
@@ -116,7 +116,7 @@ TEST_IN(scratch, test_summaries_that_are_not_the_runs) {
     }
 }
 
-/* Threads that only enqueue do not show what a step waits for. */
+/* Threads that only enqueue do not show the waits of a step. */
 TEST_IN(scratch, test_a_gpus_summary) {
     bench_run run = {.mode = BENCH_DDP, .n = 1, .batch = 64};
     assert_int_equal(bench_read_summary(&run, "{\"summary\":{\"mode\":\"DistributedDataParallel\",\"devices\":1,"

@@ -1,4 +1,4 @@
-/* bench_comm's figures: its arithmetic on times made by hand. */
+/* bench_comm's figures: its arithmetic on synthetic times. */
 #include <math.h>
 
 #include "labs/bench/comm/bench_comm.h"

@@ -1,4 +1,4 @@
-/* bench_comm's command line: what it means, and what is refused. */
+/* bench_comm's command line: its meaning, and refused values. */
 #include <stdio.h>
 
 #include "labs/bench/comm/bench_comm.h"
@@ -29,7 +29,7 @@ TEST_IN(scratch, test_defaults) {
     for (int c = 0; c < settings.case_count; c++) all_reduces += comm_is_all_reduce(settings.cases[c].operation);
     assert_int_equal(all_reduces, rows); /* every row of the table */
     assert_int_equal(settings.case_count, rows + operations - 1);
-    assert_int_equal(comm_owner(&settings, settings.case_count - 1), all_reduces); /* the first that is none */
+    assert_int_equal(comm_owner(&settings, settings.case_count - 1), all_reduces); /* the first other case */
     assert_int_equal(settings.n.count, 2);
     assert_int_equal(settings.sizes[0], 8);
     assert_int_equal(settings.sizes[settings.size_count - 1], 32 << 20);

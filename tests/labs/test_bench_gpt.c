@@ -1,5 +1,5 @@
-/* bench_gpt: its command line, what it reads of a run, its arithmetic and its sentences on rows made by hand; and one run of
- * all of it. */
+/* bench_gpt: its command line, the figures that it reads from a run, its arithmetic and its sentences on synthetic
+ *            rows; and one complete run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ TEST_IN(scratch, wrong_usage) {
     }
 }
 
-/* --- rows made by hand -------------------------------------------------------------------------------------------- */
+/* --- synthetic rows ----------------------------------------------------------------------------------------------- */
 
 static gpt_row *row_of(gpt_kind kind, int context) {
     gpt_row *row = (gpt_row *)(void *)gpt_find(&results, kind, context);
@@ -166,7 +166,7 @@ TEST(other_weights_are_told) {
     assert_false(gpt_same_weights(&results));
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------- */
+/* --- reading a run ------------------------------------------------------------------------------------------------ */
 
 #define SUMMARY(devices, ms, hash)                                                                                     \
     "{\"summary\":{\"devices\":" devices ",\"batch_size\":12,\"median_step_ms\":" ms ",\"parameter_hash\":\"" hash     \
@@ -207,7 +207,7 @@ TEST_IN(scratch, pytorch_is_read) {
     scratch_expect_error("the line of bench_pytorch_gpt.py cannot be read: Traceback", NULL);
 }
 
-/* --- as a user runs it -------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static program p;
 

@@ -1,12 +1,12 @@
-/* A build folder takes other flags by being built anew, and only what they are for; and tests/long leaves each feature a test in
- * `make test`. */
+/* Changed flags rebuild a build folder, and only the files that they affect; and tests/long leaves each feature a test
+ * in `make test`. */
 #include <string.h>
 
 #include "tests/base/scratch.h"
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-/* Each line says which of two files were compiled: one of the library, one of a test. */
+/* Each line names which of two files were compiled: one of the library, one of a test. */
 TEST_IN(programs, test_other_flags_build_anew) {
     static program p;
     static const char script[] =
@@ -25,14 +25,14 @@ TEST_IN(programs, test_other_flags_build_anew) {
         "compiled OPT=-O1 TEST_OPT=-O1\n"
         "export CFLAGS=-DA_FLAG\n"
         "compiled OPT=-O1 TEST_OPT=-O1\n"
-        "export CFLAGS='-DA_FLAG -DA_FLAG'\n" /* as a make below make has it */
+        "export CFLAGS='-DA_FLAG -DA_FLAG'\n" /* as in a recursive make */
         "compiled OPT=-O1 TEST_OPT=-O1\n";
     scratch_write("compiled.sh", script, strlen(script));
     assert_int_equal(program_run(&p, "/bin/sh %s %s", scratch_path("compiled.sh"), scratch_path("build")), 0);
     assert_string_equal(p.out_text, "1 1\n0 0\n0 1\n1 1\n1 1\n0 0\n");
 }
 
-/* What a line of tests/long names is there, and is not in the list itself. */
+/* The test that a line of tests/long names exists, and is not itself in the list. */
 TEST_IN(programs, test_what_takes_long_leaves_a_test_of_each_feature) {
     static program p;
     static const char script[] =

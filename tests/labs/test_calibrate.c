@@ -41,7 +41,7 @@ TEST(test_larger_messages_are_never_faster) {
     calibrate_row rows[] = {{2, 1024, even_spread(1), 0},     {2, 4096, even_spread(2.98), 0},
                             {2, 16384, even_spread(1.88), 0}, {2, 65536, even_spread(1.88), 0},
                             {4, 1024, even_spread(0.5), 0},   {4, 4096, even_spread(3), 0}};
-    /* the last two rows have another number of ranks, and are not compared with the rows before */
+    /* the last two rows have a different number of ranks, and are not compared with the rows before */
     static const double written_us[] = {1, 1.88, 1.88, 1.88, 0.5, 3};
     assert_int_equal(calibrate_straighten(rows, 6), 1);
     for (int i = 0; i < 6; i++) expect_near(rows[i].written_us, written_us[i]);
@@ -92,7 +92,7 @@ TEST(test_conclusions) {
     expect_near(node.link.GBps, 10);
     expect_near(node.link.latency_us, 1.5);
     expect_near(node.collectives.bus_GBps, 2);              /* 2 (2 - 1) / 2 of 4e6 bytes in 2000 us */
-    expect_near(node.collectives.all_gather_GBps, 2 / 1.5); /* half of the bytes in 3 quarters of the time */
+    expect_near(node.collectives.all_gather_GBps, 2 / 1.5); /* half of the bytes in three quarters of the time */
     expect_near(node.collectives.reduce_scatter_GBps, 1);
     expect_near(node.collectives.base_us, 0); /* two ranks alone: 2 hops */
     expect_near(node.collectives.hop_us, 2);
@@ -119,7 +119,7 @@ TEST(test_limits_of_conclusions) {
     f.copies_both = 1.75;
     assert_false(calibrate_conclude(&f).link.duplex);
     f.copies_both = 1;
-    f.cores = 1; /* one after the other */
+    f.cores = 1; /* serially */
     assert_false(calibrate_conclude(&f).link.duplex);
 }
 
@@ -147,7 +147,7 @@ TEST(test_few_samples_reach_a_share) {
     expect_near(calibrate_conclude(&f).device.memory_GBps, 60); /* 3e6 bytes in 50 us */
 }
 
-/* Whichever runs were disturbed, no rate is below a measured one, and the curve is valid for a node. */
+/* No matter which runs were disturbed, no rate is below a measured one, and the curve is valid for a node. */
 TEST(test_disturbed_products) {
     for (int disturbed = 0; disturbed < 1 << CALIBRATE_BATCHES; disturbed++) {
         calibrate_figures f = layers();
@@ -176,7 +176,7 @@ TEST(test_latency_over_ranks) {
     } cases[] = {{{5, 11, 23}, 2, 1.5},       /* on a line */
                  {{2, 9, 23}, 0, 380. / 236}, /* the fitted line begins below 0: use one through 0 */
                  {{9, 9, 9}, 9, 0},
-                 {{9, 6, 3}, 6, 0}}; /* no falling line */
+                 {{9, 6, 3}, 6, 0}}; /* never a falling line */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         calibrate_figures f = example_figures();
         calibrate_table *table = &f.tables[LS_NODE_ALL_REDUCE];
@@ -191,7 +191,7 @@ TEST(test_latency_over_ranks) {
     }
 }
 
-/* test_results.c tests what the file holds and what is printed. */
+/* test_results.c tests the contents of the file and of the output. */
 TEST_IN(scratch, test_the_file_is_a_node) {
     calibrate_figures f = example_figures();
     ls_node *node;
@@ -245,7 +245,7 @@ TEST_IN(scratch, test_what_is_no_node_is_not_written) {
 
 /* --- between hosts ------------------------------------------------------------------------------------------------ */
 
-/* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes a byte at 0.125 GB/s. */
+/* Four ranks on two hosts: 5 + 6 * 3 us within them, 2 hops of 100 us, and 1.5 bytes per byte at 0.125 GB/s. */
 TEST(test_the_network_is_a_line) {
     calibrate_row rows[] = {
         {4, 65536, even_spread(0), 0}, {4, 262144, even_spread(0), 0}, {4, 1048576, even_spread(0), 0}};
@@ -254,8 +254,8 @@ TEST(test_the_network_is_a_line) {
     assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
     expect_near(network.network_GBps, 0.125);
     expect_near(network.network_hop_us, 100);
-    rows[1].written_us *= 2; /* the line goes through the ends */
-    network.base_us = 1000;  /* more than all of it */
+    rows[1].written_us *= 2; /* the line passes through the end points */
+    network.base_us = 1000;  /* more than the whole time */
     assert_int_equal(calibrate_network(&network, rows, 3, 2), LS_OK);
     expect_near(network.network_GBps, 0.125);
     assert_true(network.network_hop_us == 0);
@@ -264,7 +264,7 @@ TEST(test_the_network_is_a_line) {
     assert_int_equal(calibrate_network(&network, rows, 1, 2), LS_ERR_INVALID);
 }
 
-/* --- as a user runs it, in its shortest form -------------------------------------------------------------------- */
+/* --- the program, in its shortest form -------------------------------------------------------------------------- */
 
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_a_node) {
     static program p;
@@ -291,7 +291,7 @@ TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_program_writes_
     ls_node_close(node);
 }
 
-/* Simulates two hosts: each rank's environment says that it is the only rank on its host. Other figures of the file
+/* Simulates two hosts: each rank's environment says that it is the only rank on its host. The other figures of the file
  * stay unchanged. */
 TEST_WITH(programs_setup_to_compute, programs_teardown, test_the_network_goes_into_a_node_file) {
     static program ranks[2];

@@ -1,5 +1,5 @@
-/* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C, and what programs
- * read, which stays English. The lab is one of the test's own; its probes are scripts that write down what we like. */
+/* The course in Chinese (LS_LANG=zh): the grader and a lab's session, byte by byte and with LANG=C; files that programs
+ * read stay English. The lab is the test's own; its probes are scripts with fixed output. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static const char conf[] = "title sums and more\n"
                            "hint three look at three\n"
                            "check memory 1 no access outside\n";
 
-/* Without words for the third, which stay English. */
+/* Without a translation for the third check, which stays English. */
 static const char chinese_conf[] = "# 说明\n"
                                    "title 求和及其他\n"
                                    "check one 第一项\n"
@@ -47,7 +47,7 @@ static const char chinese_conf[] = "# 说明\n"
                                    "hint two:got_5 是四，不是五\n"
                                    "check memory 不越界\n";
 
-/* The student's probe is right at one, wrong at two, and has not written what three asks for. */
+/* The student's probe is right at check one, wrong at two, and three is unanswered. */
 static const char student[] = "#!/bin/sh\n"
                               "seen=${3#--out=}\n"
                               "case $1 in\n"
@@ -188,7 +188,8 @@ static void expect_chinese(const phrases *rules, const char *english, const char
     assert_string_equal(text, chinese);
 }
 
-/* The first rule that matches; gaps in another order, twice, not at all; what they took is translated in turn. */
+/* The first matching rule applies; gaps in a different order, twice, not at all; the texts that fill them are
+ * translated, too. */
 TEST_IN(programs, rules_translate_whole_texts) {
     phrases *rules = open_phrases("{}, reversed | 逆序的{1}\n"
                                   "{} of {} | {2} 的 {1}\n"
@@ -265,7 +266,7 @@ TEST_IN(programs, a_session_asks_in_chinese) {
                                     "“名字: 你的预测和理由”，然后再来；也可以用 PREDICT=skip 跳过。\n");
 }
 
-/* A line has 118 columns, of which 73 are left for it: 36 wide characters, and no half one. */
+/* A line has 118 columns, 73 of which remain: 36 wide characters, and not half of one. */
 TEST_IN(programs, predictions_stand_beside_what_came_out) {
     make_session();
     char notes[512] = "sum: 3，因为 1 + 2\nmore: no\nwords: ";

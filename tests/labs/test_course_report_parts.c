@@ -1,5 +1,5 @@
-/* What the report takes from a student's files (labs/course/report): characters, Markdown and pictures come out as text
- * and shapes, and nothing in them runs, fetches or grows. */
+/* The report's conversions of a student's files (labs/course/report): characters, Markdown and pictures become text and
+ * shapes, and nothing in them runs, fetches or grows. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,10 +33,10 @@ TEST(test_characters) {
     expect_put(html_put, "a\0b\x01\x7F\r\nc\td\re", 12, "a" NO "b" NO NO "\nc\td" NO "e");
     expect_put(html_put, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80", 11, "\xC3\xA4 \xE7\x8E\xAF \xF0\x9F\x98\x80");
     expect_put(html_put, "\xC0\xBC", 2, NO NO);        /* "<", too long */
-    expect_put(html_put, "\xED\xA0\x80", 3, NO NO NO); /* half of a pair */
+    expect_put(html_put, "\xED\xA0\x80", 3, NO NO NO); /* half of a surrogate pair */
     expect_put(html_put, "\xF4\x90\x80\x80", 4, NO NO NO NO);
     expect_put(html_put, "\xE7\x8E", 2, NO NO);    /* cut */
-    expect_put(html_put, "\xE7<b", 3, NO "&lt;b"); /* what follows is not swallowed */
+    expect_put(html_put, "\xE7<b", 3, NO "&lt;b"); /* the bytes after it are not swallowed */
     expect_put(html_put, "\xE2\x80\xAE\xE2\x81\xA6", 6, NO NO);
 }
 
@@ -66,7 +66,7 @@ TEST(test_markdown) {
                                           "<em>c</em></td>\n<td></td>\n</tr>\n</tbody>\n</table>\n");
 }
 
-/* Whatever leads elsewhere, or is HTML, is there as text. */
+/* Links to other places, and HTML, appear as text. */
 TEST(test_markdown_leads_nowhere) {
     expect_markdown("[a](javascript:b) ![c](data:d) <http://e>",
                     "<p>a (javascript:b) c (data:d) http://e (http://e)</p>\n");
@@ -76,8 +76,8 @@ TEST(test_markdown_leads_nowhere) {
     expect_markdown("```\" onclick=a\nb\n```", "<pre>b\n</pre>\n");
 }
 
-/* A text of which far more would come than it is long is shown as it is: rows with more cells than letters, an address
- * that is named again and again; and what lies too deep is written without its elements. */
+/* A text whose conversion would be far longer is shown unconverted: rows with more cells than letters, an address with
+ * many references. Content that is nested too deeply is written without its elements. */
 TEST(test_markdown_that_grows) {
     enum { MANY = 20000 };
     char *text = calloc(1, 4 * MANY), *out;
@@ -159,7 +159,7 @@ TEST(test_pictures) {
     expect_svg("<!DOCTYPE svg [<!ENTITY a 'b'>]>" BEGIN "</svg>", "", "the picture defines entities of its own");
 }
 
-/* What could run or fetch is refused as a whole: by its element, or by its attribute. */
+/* A picture with an element or attribute that could run or fetch is refused completely. */
 TEST(test_pictures_that_attack) {
     static const char *const elements[] = {"script", "style",   "foreignObject", "image",   "a",
                                            "iframe", "animate", "set",           "svg",     "s:script",

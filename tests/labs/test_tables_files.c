@@ -1,5 +1,5 @@
-/* The files of tables: what is refused; every published figure has a source, a bound and its row; and an error in what is
- * replayed is seen by the bounds. */
+/* The files of tables: refused files; every published figure has a source, a bound and a row; and the bounds detect an
+ * error in a replay. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static tables_book *make(const tables_file *file) {
     return book;
 }
 
-/* A table as it is, made once for all tests. */
+/* A table of the tree, made once for all tests. */
 static const tables_book *made_of(const char *name) {
     static tables_book *books[TABLES];
     static tables_file files[TABLES];
@@ -126,7 +126,7 @@ static const struct tables_item *next_row(const tables_book *book, size_t *at) {
     return &book->items[(*at)++];
 }
 
-/* The lines of a file's row: its own figures for reference, and an input that comes out. */
+/* Checks the lines of a file's row: its figures as reference, and its input among the results. */
 static void expect_lines(const struct tables_part *part, const tables_book *book, size_t *at) {
     for (int i = 0; i < cJSON_GetArraySize(part->n); i++) {
         const struct tables_row *row = &next_row(book, at)->row;
@@ -140,7 +140,7 @@ static void expect_lines(const struct tables_part *part, const tables_book *book
     }
 }
 
-/* In all files, and in those that no computation makes, which are 2, 5 and 7. */
+/* In all files, and in those that are not computed, which are 2, 5 and 7. */
 TEST_IN(scratch, test_every_published_figure_has_its_row) {
     int published = 0, texts = 0;
     for (int t = 0; t < TABLES; t++) {
@@ -180,7 +180,7 @@ static void shift(cJSON *numbers, double factor) {
     cJSON_ArrayForEach(number, numbers) cJSON_SetNumberHelper(number, factor * number->valuedouble);
 }
 
-/* One device's step is taken for a third longer and latencies for a third shorter: the bounds that held are missed. */
+/* With one device's step a third longer and latencies a third shorter, bounds that held are missed. */
 TEST_IN(scratch, test_bounds_see_a_planted_error) {
     static const struct {
         const char *quantity, *mode;
@@ -206,7 +206,7 @@ TEST_IN(scratch, test_bounds_see_a_planted_error) {
     tables_file_close(&file);
 }
 
-/* A network of a third of the rate, and one that costs nothing: the scene that it decides, which ends at its sums. */
+/* With a third of the network's rate, and with a free network: in the scene that the network dominates. */
 TEST_IN(scratch, test_bounds_see_another_network) {
     static const double factors[] = {1.0 / 3, 1e3};
     static const char *const quantities[] = {"mean absolute error", "mean |log error| of T_N"};
@@ -233,7 +233,7 @@ TEST_IN(scratch, test_bounds_see_another_network) {
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
-/* The program with files of the test's own: those of the current folder come first. */
+/* Runs the program with the test's own files: those of the current folder take precedence. */
 #define TABLES_THERE "/usr/bin/env -C %s %s/tables --out=%s --tables="
 
 static void make_folder_of_tables(void) {
@@ -241,7 +241,7 @@ static void make_folder_of_tables(void) {
     program_run(&run, "/bin/mkdir -p %s/labs/replay/tables", scratch_folder());
 }
 
-/* Missed bounds are a result, and with --strict a failure. */
+/* Missed bounds are a result, but with --strict a failure. */
 TEST_IN(programs, test_exit_status) {
     static const char *const parts[] = {
         PART(ON, ROW ", \"published\": [103, 104], \"source\": \"s\", \"must\": \"be within\", \"tolerance\": 0.9"),
@@ -258,7 +258,7 @@ TEST_IN(programs, test_exit_status) {
     }
 }
 
-/* Mistakes in a file end the program before it makes anything; a node that is not there ends its table. */
+/* Mistakes in a file end the program before it makes anything; a missing node ends its table. */
 TEST_IN(programs, test_a_bad_file) {
     static program run;
     tables_file file;

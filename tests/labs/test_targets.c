@@ -1,6 +1,6 @@
-/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, when they are asked to; for which
- * chips; what they install; and that what make is given stays a word. Nothing is built: `make -n` prints what would be
- * run in a build folder of its own, with CUDA as if it were found, or not. */
+/* Which targets of the Makefile build the plug-ins for GPUs: those that can use one, if requested; for which chips;
+ * what they install; and that the values of make variables stay words. Nothing is built: `make -n` prints the commands
+ * for a build folder of its own, as if CUDA were found, or not. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tests/base/test.h"
 #include "tests/programs/program.h"
 
-/* Answers what make asks of the compilers each time that it starts, in a tenth of the time: every header is there. */
+/* A fake compiler for make's checks at each start, ten times faster: it finds every header. */
 static char answering[600];
 
 static void make_answering_compiler(void) {
@@ -24,13 +24,13 @@ static void make_answering_compiler(void) {
     assert_int_equal(chmod(answering, 0700), 0);
 }
 
-/* Before a command, and its two arguments. */
+/* A prefix for a command, with two arguments. */
 #define ANSWERED "CC=%s CXX=%s "
 #define ANSWERING answering, answering
 
 static const char script[] =
     "set -e\n"
-    "unset ROOMS\n" /* of the make that runs this test: gpu-check needs all of them */
+    "unset ROOMS\n" /* from the make that runs this test: gpu-check needs all of them */
     "MAKEFLAGS= MAKELEVEL=0 make -n BUILD=\"$1\" SAN= HAVE_nvcc=\"${2#no}\" HAVE_NCCL=\"${2#no}\" \"$3\" DEVICE=\"$4\" "
     ">\"$1.said\"\n"
     "echo $(grep -c -e '-shared.*/lib/ls_cuda.so' \"$1.said\") $(grep -c 'common/base/log.c' \"$1.said\")\n";
@@ -51,13 +51,13 @@ TEST_IN(programs, test_plugins) {
     expect_plugins("bench-dp-vs-ddp", "yes", "cuda", true);
     expect_plugins("accuracy", "yes", "cuda", true);
     expect_plugins("recipes", "yes", "cuda", true);
-    expect_plugins("gpu-check", "yes", "cpu", true);        /* which is for GPUs alone */
+    expect_plugins("gpu-check", "yes", "cpu", true);        /* for GPUs only */
     expect_plugins("bench-dp-vs-ddp", "yes", "cpu", false); /* nvcc takes minutes */
     expect_plugins("bench-dp-vs-ddp", "no", "cuda", false); /* there is no nvcc */
-    expect_plugins("plots", "yes", "cuda", false);          /* has no use for one */
+    expect_plugins("plots", "yes", "cuda", false);          /* uses no GPU */
 }
 
-/* A signal to make goes to the recipe's shell, which must be what it runs. */
+/* A signal to make reaches the recipe's shell, which must be the program itself (exec). */
 TEST_IN(programs, test_recipes_of_benches_are_replaced) {
     static program p;
     static const char looking[] =
@@ -76,8 +76,8 @@ TEST_IN(programs, test_recipes_of_benches_are_replaced) {
     assert_string_equal(p.out_text, "");
 }
 
-/* How long it takes is said at the start; files that are built are counted, also for `make test`, whose line on a terminal
- * is tests/run.sh's. */
+/* The duration is printed at the start; files that are built are counted, also for `make test`, whose line on a
+ * terminal comes from tests/run.sh. */
 TEST_IN(programs, test_progress) {
     static program p;
     static const char saying[] =
@@ -97,7 +97,7 @@ TEST_IN(programs, test_progress) {
     if (p.out_text[0]) fail_msg("%s%s", p.out_text, p.err_text);
 }
 
-/* What is given to make is one word of the command that it prints, or refused. */
+/* The value of a variable becomes one word of the command that make prints, or is refused. */
 TEST_IN(programs, test_odd_words) {
     static program p;
     static const char quoted[] =
@@ -126,11 +126,11 @@ static const char targets_and_variables[] =
     "MINUTES\nsoak TESTS\n"
     "soak ROOMS\nsoak SOAK_RUNS\nall SAN\nhelp BUILD\n";
 
-/* Runs the commands that make prints for each of them in a folder where nothing lies that they call: all that is left
- * to do is what a value makes the shell do, which is a command where it is not quoted, in quotes of either kind too. Or
- * make refuses the value (7). */
+/* Runs the commands that make prints for each of them in a folder without the programs that they call: the only effect
+ * left is a command that the shell runs because a value is not quoted, or ends quotes of either kind. Or make refuses
+ * the value (7). */
 static const char running[] =
-    "unset ROOMS\n" /* of the make that runs this test */
+    "unset ROOMS\n" /* from the make that runs this test */
     "mkdir \"$1.empty\"\n"
     "tree=$PWD\n"
     "tried=0\n"
@@ -169,7 +169,7 @@ TEST_IN(programs, test_values_are_no_commands) {
     if (strcmp(p.out_text, all) != 0) fail_msg("%s", p.out_text);
 }
 
-/* What does not exist is named before anything is built, with what does. */
+/* An unknown name is reported before anything is built, with the known ones. */
 TEST_IN(programs, test_unknown_names) {
     static const struct {
         const char *words, *told;
@@ -200,7 +200,7 @@ TEST_IN(programs, test_unknown_names) {
     }
 }
 
-/* How many lines of what make -n says of a target have each pattern of grep's, in which a dot stands for a blank. */
+/* Counts the lines of `make -n` for a target that match each pattern of grep, in which a dot stands for a blank. */
 static void count_said(const char *variables, const char *target, const char *const patterns[2], int counts[2]) {
     static const char counting[] =
         "unset ROOMS\n" /* as above */
@@ -214,7 +214,7 @@ static void count_said(const char *variables, const char *target, const char *co
     if (sscanf(p.out_text, "%d %d", &counts[0], &counts[1]) != 2) fail_msg("make -n %s: %s", target, p.err_text);
 }
 
-/* gpu-check needs no pictures, and without cmocka it leaves its tests out; others do install what they need. */
+/* gpu-check needs no pictures, and without cmocka it leaves its tests out; other targets install their requirements. */
 TEST_IN(programs, test_gpu_check_installs_nothing) {
     static const char *const patterns[] = {"apt-get.install", "gpu_check.sh"};
     int counts[2];
@@ -225,7 +225,7 @@ TEST_IN(programs, test_gpu_check_installs_nothing) {
     assert_true(counts[0] > 0);
 }
 
-/* A bundle is for sm_90 unless CUDA_ARCH says otherwise; without nvcc there is none, which one line says. */
+/* A bundle is for sm_90 unless CUDA_ARCH says otherwise; without nvcc there is none, which one line reports. */
 TEST_IN(programs, test_bundle) {
     static const char *const patterns[] = {"compile.sh.*-gencode.arch=compute_90,code=sm_90.-c", "code=sm_80"};
     static const char *const files[] = {"bundle.sh.*ls_nccl.so.*test_walk", "code=sm_80"};
@@ -242,8 +242,8 @@ TEST_IN(programs, test_bundle) {
     assert_non_null(strstr(p.err_text, "nvcc was not found"));
 }
 
-/* What make lab needs is built and nothing else, and a log sees from the first line how many files that is. The compiler
- * is one that only makes files. */
+/* make lab builds only what it needs, and the first line of a log has the number of files. The compiler is a stand-in
+ * that creates empty files. */
 TEST_IN(programs, test_lab_builds_what_it_needs) {
     static const char compiler[] = "#!/bin/sh\n"
                                    "case \" $* \" in *' -c '* | *' -o '*/for_lab/*) ;; *) exec cc \"$@\" ;; esac\n"
@@ -267,7 +267,7 @@ TEST_IN(programs, test_lab_builds_what_it_needs) {
     program_run(&p, "/bin/sh %s %s -j4", scratch_path("lab.sh"), scratch_path("."));
     if (sscanf(p.out_text, "%d %d %d %d %d", &library, &programs, &lines, &expected, &shown) != 5)
         fail_msg("%s", p.err_text);
-    assert_int_equal(library, 1); /* told is all files and the library, which this ar does not write */
+    assert_int_equal(library, 1); /* all files are counted, and the library, which this ar does not write */
     assert_int_equal(programs, 2);
     assert_int_equal(lines, expected);
     assert_int_equal(shown, 0);

@@ -26,7 +26,7 @@ static char shared_memory_before[NAMES_CAPACITY];
 
 /* --- set-up and clean-up of a test ----------------------------------------------------------------------------- */
 
-/* The names in /dev/shm, each followed by a slash; not those of Open MPI, which other jobs on the machine may be
+/* The names in /dev/shm, each followed by a slash; except those of Open MPI, which other jobs on the machine may be
  * using. */
 static void list_shared_memory(char names[NAMES_CAPACITY]) {
     size_t length = 0;
@@ -77,7 +77,7 @@ int programs_setup(void **state) {
     for (size_t i = 0; i < sizeof launchers_variables / sizeof *launchers_variables; i++)
         unsetenv(launchers_variables[i]);
     /* In each of the thousand processes that these tests start, oneDNN generates the code of its matrix multiplies: 30
-     * ms for AVX-512, 4 for SSE4.1. tests/kernels, tests/train and tests/parallel test the code that users get. */
+     * ms for AVX-512, 4 for SSE4.1. tests/kernels, tests/train and tests/parallel test the code that users run. */
     setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 0);
     list_shared_memory(shared_memory_before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -355,7 +355,7 @@ void program_read_hash(const program *p, char hash[PROGRAM_HASH + 1]) {
 int count_lines(const char *text) { return count_text(text, "\n"); }
 
 /* Not a port that the system chooses: until a process listens there, the system could give the same port to another job
- * of the test, or to an end of a connection. Test programs that run at the same time begin at different ports. */
+ * of the test, or to one end of a connection. Test programs that run at the same time begin at different ports. */
 int free_port(void) {
     enum { FIRST = 10000, COUNT = 10000, OF_A_PROCESS = 37 };
     static int asked;

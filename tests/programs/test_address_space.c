@@ -1,5 +1,5 @@
 /* Programs under a limit on address space (ulimit -v), from too little to start to enough: they end with a line, never by
- * a signal. hwloc and oneDNN crash where their own allocations fail, so they are not called near the limit. */
+ * a signal. hwloc and oneDNN crash if their own allocations fail, so they are not called near the limit. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,7 @@ TEST_IN(programs, no_limit_ends_a_program_by_a_signal) {
     static program p;
     scratch_write("limited", script, sizeof script - 1);
     for (size_t i = 0; i < 2; i++) {
-        bool begins = false; /* oneDNN 3 throws before main, where the loader had just enough */
+        bool begins = false; /* oneDNN 3 throws before main, if the loader had just enough */
         for (int kib = 52000; kib < 110000; kib += 700) {
             if (!begins) begins = run_limited(&p, kib, versions[i]) == 0;
             if (!begins) continue;
@@ -47,8 +47,8 @@ TEST_IN(programs, no_limit_ends_a_program_by_a_signal) {
     }
 }
 
-/* Where memory is scarce, oneDNN starts a thread of OpenMP's in the process that looks first and then launches. It must not
- * take the signal that tells of a rank's end. */
+/* If memory is scarce, oneDNN starts an OpenMP thread in the process that checks first and then launches. That thread
+ * must not receive the signal of a rank's end. */
 TEST_IN(programs, a_launcher_hears_of_its_ranks_under_any_limit) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     skip();

@@ -15,7 +15,7 @@ enum { SAMPLES = 12, SIDE = 28, IMAGES_BYTES = 16 + SAMPLES * SIDE * SIDE, LABEL
 static const char *const train_images = "train-images-idx3-ubyte", *const train_labels = "train-labels-idx1-ubyte",
                          *const test_images = "t10k-images-idx3-ubyte", *const test_labels = "t10k-labels-idx1-ubyte";
 
-/* What the programs say about the options, from one process and from the launching one. */
+/* Checks the message for the options, from one process and from a launcher. */
 static void expect_refusal(const char *text, const char *options) {
     static const char *const programs[] = {"dp_train --devices 2", "ddp_train --spawn 2"};
     static program p;
@@ -137,7 +137,8 @@ static void write_small_images(const char *name) {
     scratch_write(name, images, 16 + SAMPLES * 14 * 14);
 }
 
-/* Images of another size than those of the other split or than the model's, and of a size for which another model is right. */
+/* Images whose size differs from the other split's or from the model's, and images of a size that fits a different
+ * model. */
 TEST_IN(programs, test_another_image_size) {
     char options[400];
     write_folder();
@@ -179,7 +180,7 @@ TEST_IN(programs, test_arrays_and_models_that_do_not_fit) {
                       "mlp:3,2");
 }
 
-/* A class for each output of the model, however many; what nobody evaluates need not be there. */
+/* A class for each output of the model, however many; a split that is not used may be missing. */
 TEST_IN(programs, test_classes_and_splits_follow_the_run) {
     static program p;
     char options[400];

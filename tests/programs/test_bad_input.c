@@ -1,4 +1,4 @@
-/* Wrong options, files and limits: one line that says what is wrong, the right exit status, and nothing left behind. */
+/* Wrong options, files and limits: one line with the error, the right exit status, and nothing left behind. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "tests/base/text.h"
 #include "tests/programs/program.h"
 
-/* Nothing on stdout, on stderr `lines` lines, the first of which is NAME: error: ... `text` .... */
+/* Checks that stdout is empty, and stderr has `lines` lines, the first of which is NAME: error: ... `text` .... */
 static void expect_complaint(const program *p, const char *name, int status, int lines, const char *text) {
     char begin[64];
     snprintf(begin, sizeof begin, "%s: error: ", name);
@@ -69,7 +69,7 @@ TEST_IN(programs, test_options_of_both_programs) {
         {"--host-lock nan", 2, "--host-lock: 'nan' is not a number"},
         {"--host-lock 1e9", 2, "--host-lock: 1e9 is out of range"},
         {"--device-kind tpu", 2, "--device-kind: 'tpu' is unknown"},
-        {"--device-kind cuda", 1, "no GPU can be used: "}, /* where tests run, there is none */
+        {"--device-kind cuda", 1, "no GPU can be used: "}, /* test machines have none */
         {"--cuda-graph", 2, "--cuda-graph records the work of GPUs"},
         {"--device-memory 10x", 2, "'10x' is not a size"},
         {"--offload gradients", 2, "--offload: 'gradients' is unknown"},
@@ -91,7 +91,7 @@ TEST_IN(programs, test_options_of_both_programs) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) expect_refusal(cases[i].line, cases[i].status, cases[i].text);
 }
 
-/* Of a program that the line names. */
+/* For a program that the line names. */
 static void expect_named_refusal(const struct refusal *expected) {
     static program p;
     const char *program_name = strstr(expected->line, "ddprun") ? "ddprun" : strstr(expected->line, "ddp_train");
@@ -181,7 +181,8 @@ TEST_IN(programs, test_lists_and_parts_of_layers) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) expect_named_refusal(&cases[i]);
 }
 
-/* ddprun knows nothing of the program: the ranks say their line, once since it is the same, and ddprun who failed. */
+/* ddprun does not know the program: the ranks print their line, only once since it is the same, and ddprun names the
+ * rank that failed. */
 TEST_IN(programs, test_ranks_of_ddprun) {
     static const struct refusal cases[] = {
         {"--model nope", 2, "unknown model \"nope\""},
@@ -214,18 +215,18 @@ TEST_IN(programs, test_files_that_cannot_be_written) {
         expect_refusal(options, 1, "cannot write /no/such/folder/file: No such file or directory");
         snprintf(options, sizeof options, "%s %s", outputs[i], scratch_path("folder"));
         expect_refusal(options, 1, "cannot write ");
-        /* where one file cannot be written, none is begun */
+        /* if one file cannot be written, none is begun */
         snprintf(options, sizeof options, "--metrics %s %s /proc/version/file", scratch_path("m"), outputs[i]);
         expect_refusal(options, 1, "cannot write /proc/version/file: ");
     }
-    snprintf(options, sizeof options, "--save %s", scratch_path(name)); /* not first found at the end */
+    snprintf(options, sizeof options, "--save %s", scratch_path(name)); /* detected at the start, not at the end */
     expect_refusal(options, 1, ": File name too long");
     snprintf(options, sizeof options, "--metrics %s", scratch_path("pipe"));
     expect_refusal(options, 1, "no process reads this pipe");
 }
 
-/* A file of lines may be a device; that it is full is said with the first lines, once for each file, and the run goes
- * on to its results. */
+/* A file of lines may be a device; that it is full is reported with the first lines, once for each file, and the run
+ * continues to its results. */
 TEST_IN(programs, test_full_devices) {
     static const char *const options[] = {"--metrics /dev/full", "--dump-losses /dev/full",
                                           "--metrics /dev/full --dump-losses /dev/full"};
@@ -263,7 +264,7 @@ TEST_IN(programs, test_too_little_memory) {
     assert_non_null(strstr(p.err_text, "of 1536000 bytes in use (parameter 814144, "));
 }
 
-/* DataParallel's imbalance: the device of the outputs and the optimizer is full, the others have room. */
+/* DataParallel's imbalance: the device of the outputs and the optimizer is full, the others are not. */
 TEST_IN(programs, test_memory_for_all_but_device_0) {
     static program p;
     assert_int_equal(program_run(&p, "dp_train --devices 3 --steps 1 --summary %s", scratch_path("s")), 0);

@@ -1,4 +1,4 @@
-/* fit_tn as a user runs it: what it refuses, and the picture. What it says of points is in test_results.c. */
+/* The program fit_tn: its refusals and the picture. test_results.c tests its output for points. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ TEST_IN(programs, test_csvs_that_are_refused) {
     scratch_write("points.csv", devices, sizeof devices - 1);
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("points.csv")), 1);
     assert_non_null(strstr(p.err_text, "has rows for each device; fit replay.csv"));
-    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0); /* which nobody writes to */
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0); /* without a writer */
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("pipe")), 1);
     assert_non_null(strstr(p.err_text, "not a regular file"));
     assert_int_equal(program_run(&p, "fit_tn --csv=%s", scratch_path("missing.csv")), 1);
@@ -128,7 +128,7 @@ TEST_IN(programs, test_the_picture) {
     assert_int_equal(access(scratch_path("a_picture.svg"), R_OK), 0);
     assert_int_equal(access(scratch_path("a_picture.csv"), R_OK), 0);
     assert_string_equal(p.err_text, "");
-    /* without communication there is nothing to see but the law itself; weak scaling has another axis */
+    /* without communication the picture has only the law itself; weak scaling has a different axis */
     assert_int_equal(
         program_run(&p, "fit_tn --points=1:50,2:50,4:50 --scaling=weak --plot=%s", scratch_path("weak.png")), 0);
     expect_picture("weak.png");

@@ -94,7 +94,7 @@ TEST_IN(programs, test_help) {
     for (size_t i = 0; i < COUNT_OF(of_dp); i++) expect_option(&dp, of_dp[i]);
     for (size_t i = 0; i < COUNT_OF(of_ddp); i++) expect_option(&ddp, of_ddp[i]);
     assert_non_null(strstr(dp.out_text, "learning rate (default: 0.001)"));
-    /* --help takes precedence over errors, also where a job would start */
+    /* --help takes precedence over errors, even if a job would start */
     expect_success(&ddp, "ddp_train --spawn 2 --help --model nope");
     expect_success(&ddp, "ddprun --help");
     expect_option(&ddp, "nproc-per-node=");
@@ -129,7 +129,7 @@ TEST_IN(programs, test_a_machine_without_a_topology) {
     expect_success(&p, "HWLOC_FSROOT=/dev ddp_train --spawn 2 --steps 3");
 }
 
-/* One process reports what was chosen and why, and only if an option asks for it. */
+/* One process reports the choices and their reasons, and only with --verbose. */
 TEST_IN(programs, test_verbose) {
     static program p;
     program_run(&p, "dp_train --steps 2 --verbose");
@@ -147,7 +147,7 @@ TEST_IN(programs, test_verbose) {
     assert_string_equal(p.err_text, "ddp_train[rank 0]: --tf32 has no effect: CPU devices compute in fp32\n");
 }
 
-/* The answer comes first, once for all ranks, and nothing is trained. */
+/* The schedule is printed first, once for all ranks, and nothing is trained. */
 TEST_IN(programs, test_shown_schedules) {
     static program p;
     expect_success(&p, "ddprun --nproc-per-node 2 ddp_train --pipeline 4 --accumulate 8 --show-schedule");
@@ -180,8 +180,7 @@ TEST_IN(programs, test_saved_weights_continue) {
         assert_int_equal(trained.status, 0);
         assert_true(accuracy_of(&trained) > 50);
         before = scratch_read(weights, &before_nbytes);
-        /* a learning rate of 0 leaves the weights as they are, so the accuracy is theirs; saved, they are the same
-         * file */
+        /* a learning rate of 0 leaves the weights unchanged, so accuracy and saved file are those of the weights */
         program_run(&loaded, "%s %s --steps 1 --optimizer sgd --lr 0 --init %s --save-weights %s", programs[i], small,
                     weights, again);
         assert_int_equal(loaded.status, 0);
@@ -199,8 +198,7 @@ TEST_IN(programs, test_saved_weights_continue) {
     }
 }
 
-/* Reads the file back into a run whose learning rate of 0 leaves the weights alone (batch norm's statistics it does
- * not). */
+/* Reads the file into a run whose learning rate of 0 leaves the weights unchanged (but not batch norm's statistics). */
 static void expect_read_back(struct content *written, const char *path) {
     static program p;
     program_run(
@@ -315,7 +313,7 @@ TEST_IN(programs, test_metrics_and_summary) {
     }
 }
 
-/* The losses of single, DP and DDP are those of the same training. */
+/* single, DP and DDP have the losses of the same training. */
 TEST_IN(programs, test_dumped_losses) {
     enum { STEPS = 5, PROGRAMS = 4 };
     static const char *const programs[PROGRAMS] = {"dp_train --single", "dp_train --devices 2", "dp_train --devices 3",

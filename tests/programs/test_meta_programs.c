@@ -1,4 +1,4 @@
-/* --device-kind meta: what the programs report of a run in which nothing is computed, and which options they refuse. */
+/* --device-kind meta: the programs' reports of a run without computation, and the options that they refuse. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ TEST_IN(programs, a_model_that_fits_nowhere_here) {
     assert_true(usage.ru_maxrss < 1 << 20); /* KiB; the devices have 60 GiB */
 }
 
-/* The trace of a run: rank 0 stands for all ranks of its job, and no device takes any time. */
+/* The trace of a run: rank 0 represents all ranks of its job, and no operation takes any time. */
 TEST_IN(programs, its_trace_has_no_times) {
     static const char *const runs[] = {"dp_train --devices 8 --model " HUGE_MODEL,
                                        "ddp_train --spawn 8 --model " HUGE_MODEL};

@@ -1,5 +1,5 @@
-/* An output must not be an input, nor another output: for every program and every spelling of a path. It is refused in
- * one line before anything is written, so that all files are unchanged. */
+/* An output must be neither an input nor another output: for every program and every spelling of a path. It is refused
+ * in one line before anything is written, so that all files are unchanged. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
@@ -124,7 +124,8 @@ TEST_WITH(make_files, remove_files, no_output_takes_the_place_of_an_input_or_ano
     assert_int_equal(wrong, 0);
 }
 
-/* Paths that are read and written, but have no content to lose; and the one exception: resuming a checkpoint. */
+/* Paths that are read and written, but have no content that could be lost; and the one exception: resuming a
+ * checkpoint. */
 TEST_WITH(make_files, remove_files, what_loses_nothing_is_allowed) {
     static const char *const allowed[] = {
         "dp_train --single --data data --steps 13 --no-evaluate --quiet --resume r.st --save r.st",

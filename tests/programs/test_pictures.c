@@ -1,4 +1,4 @@
-/* What pictures show, read from the SVG that each script writes beside its PNG. */
+/* The contents of pictures, read from the SVG that each script writes beside its PNG. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static program p;
 
-/* The SVG that a script of plots/ draws from a CSV in the test's folder; the caller frees it. */
+/* The SVG that a script of plots/ creates from a CSV in the test's folder; the caller frees it. */
 static char *draw(const char *script, const char *csv, const char *svg) {
     int status = program_run(&p, "LC_ALL=C.UTF-8 /usr/bin/env gnuplot -c plots/%s.gp %s %s", script, scratch_path(csv),
                              scratch_folder());
@@ -131,8 +131,8 @@ TEST_IN(programs, test_each_n_has_a_marker) {
 
 /* --- the benches ---------------------------------------------------------------------------------------------------- */
 
-/* The place of the SVG's next marker of a kind, "translate(x,y)", without the white ones behind markers; NULL if there
- * is none. */
+/* The position of the SVG's next marker of a kind, "translate(x,y)", without the white ones behind markers; NULL if
+ * there is none. */
 static const char *next_place(const char **at, const char *marker) {
     const char *place = NULL;
     while (!place && (*at = strstr(*at, marker))) {

@@ -1,5 +1,5 @@
-/* plan as a user runs it: what it says devices hold is what they hold, to the byte; the limit decides by the byte; the fastest
- * comes first; refusals are the programs' own lines; and what it is told wrongly it says in one line. */
+/* The program plan: predicted memory equals the devices' memory, to the byte; the limit is exact to the byte; the
+ * fastest plan comes first; refusals are the programs' own lines; and wrong options are reported in one line. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static program p;
 
-/* The course's machine with CPU devices, which launching threads run themselves, as here: they have room for one batch. */
+/* The course's machine with CPU devices that run in the launching threads, as here: they have room for one batch. */
 static const char *cpu_node(void) {
     size_t nbytes;
     char *text = scratch_read("labs/replay/nodes/course.json", &nbytes);
@@ -39,7 +39,7 @@ static const char *word(const cJSON *object, const char *name) {
     return text;
 }
 
-/* Runs the line with a limit and --json, and reads that; cJSON_Delete it. */
+/* Runs the line with a limit and --json, and parses the output; the caller frees it (cJSON_Delete). */
 static cJSON *plan(const char *line, double limit_bytes) {
     size_t nbytes;
     int status = program_run(&p, "%s --memory %.0f --node %s --json %s", line, limit_bytes, cpu_node(),
@@ -61,9 +61,9 @@ static const cJSON *find_row(const cJSON *result, const char *name, const char *
     return NULL;
 }
 
-/* --- what devices hold -------------------------------------------------------------------------------------------- */
+/* --- memory of devices -------------------------------------------------------------------------------------------- */
 
-/* Of the device that holds most, in a run on CPU devices. */
+/* The peak of the device that holds the most, in a run on CPU devices. */
 static double measured_peak(const char *line) {
     size_t nbytes;
     double most = 0;
@@ -152,7 +152,7 @@ TEST_IN(programs, nothing_fits) {
     cJSON_Delete(result);
 }
 
-/* As ddp_train says it when it is told to. */
+/* The reason equals the message of ddp_train with those options. */
 TEST_IN(programs, reasons_are_the_programs_own) {
     static const char options[] = "--pipeline 2 --accumulate 8 --checkpoint-activations sqrt";
     cJSON *result = plan(TEXT, 1e9);
@@ -165,14 +165,14 @@ TEST_IN(programs, reasons_are_the_programs_own) {
     cJSON_Delete(result);
 }
 
-/* --- what is not planned, and bad use ------------------------------------------------------------------------------- */
+/* --- unplanned options, and wrong usage ----------------------------------------------------------------------------- */
 
 TEST_IN(programs, what_is_not_planned_is_said) {
     cJSON *result = plan("plan --workload wide --devices 2 --batch 64 --precision fp32", 4e9);
     const cJSON *row = find_row(result, "ddp_train", "--pipeline 2 --accumulate 8");
     assert_string_equal(word(row, "verdict"), "not planned");
     assert_true(isnan(number(row, "step_ms")) && isnan(number(row, "memory_bytes")));
-    row = find_row(result, "ddp_train", "--tensor 2 --checkpoint-activations sqrt"); /* ddp_train takes that */
+    row = find_row(result, "ddp_train", "--tensor 2 --checkpoint-activations sqrt"); /* ddp_train accepts that */
     assert_string_equal(word(row, "verdict"), "not planned");
     program_expect_text(&p, "not planned: ddp_train --pipeline 2 --accumulate 8");
     program_expect_text(&p, "not planned: --offload optimizer: ");

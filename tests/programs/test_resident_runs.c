@@ -32,7 +32,7 @@ TEST_IN(programs, the_run_says_so) {
     program_expect_text(&p,
                         "\nsamples: 1 resident batch, loaded in the first steps and used in turn; 9 steps in all\n");
     program_expect_text(&p, "\"resident_batches\":1,");
-    program_expect_text(&p, "\"epochs\":1,"); /* which goes on */
+    program_expect_text(&p, "\"epochs\":1,"); /* which continues */
     expect_run("ddp_train --spawn 2 --model mlp:784,16,10 --batch-size 500 --steps 9 --resident-batches 4 --summary -",
                0);
     program_expect_text(&p, "\nsamples: 4 resident batches, loaded ");
@@ -42,7 +42,7 @@ TEST_IN(programs, the_run_says_so) {
     program_expect_text(&p, "\"resident_batches\":0,");
 }
 
-/* Nothing is computed; what would lie on the devices is counted. */
+/* Nothing is computed; the memory on the devices is counted. */
 TEST_IN(programs, meta_devices_keep_them_too) {
     expect_run("dp_train --device-kind meta --devices 2 " SMALL " --steps 9 --resident-batches 2", 0);
     expect_run("ddp_train --device-kind meta --spawn 2 " SMALL " --steps 9 --resident-batches 2", 0);

@@ -1,6 +1,6 @@
-/* Jobs whose ranks are killed and start again: each step's loss and the weights are those of a job that nobody killed, so
- * every epoch has seen each of its samples once, in the same order; and nothing else is left. Many more of them:
- * tests/hostile/restarts.sh. */
+/* Jobs whose ranks are killed and restarted: each step's loss and the weights are those of an undisturbed job, so every
+ * epoch has used each of its samples once, in the same order; and nothing else is left. tests/hostile/restarts.sh has
+ * many more. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -76,7 +76,8 @@ TEST_IN(programs, test_launched_ranks_that_are_killed) {
     expect_the_same_job("ddprun --nproc-per-node 3 --max-restarts 3 ddp_train", 3, 2);
 }
 
-/* Without a checkpoint a restart begins anew, and a run that has none to go on with says so beforehand. */
+/* Without a checkpoint a restart begins at the first step, and a run without one to resume from reports that at its
+ * start. */
 TEST_IN(programs, test_restarts_without_a_checkpoint) {
     static const char note[] =
         "ddp_train: --max-restarts begins the training again each time: --save FILE --save-every N "
@@ -91,7 +92,7 @@ TEST_IN(programs, test_restarts_without_a_checkpoint) {
                         "(ddprun --max-restarts)\n");
 }
 
-/* What fails each time is tried as often as allowed; what is refused beforehand not at all. */
+/* A job that fails each time is restarted as often as allowed; one that is refused at its start, never. */
 TEST_IN(programs, test_failures_that_a_restart_does_not_cure) {
     assert_int_equal(program_run(&p, "ddp_train --spawn 2 --max-restarts 2 --lr 1e30 --steps 50 --quiet --no-evaluate"),
                      1);
@@ -108,7 +109,7 @@ TEST_IN(programs, test_failures_that_a_restart_does_not_cure) {
     assert_null(strstr(p.err_text, "again"));
 }
 
-/* --- as old launchers start ranks --------------------------------------------------------------------------------------- */
+/* --- ranks started by old launchers ------------------------------------------------------------------------------------- */
 
 TEST_IN(programs, test_the_argument_of_old_launchers) {
     static const char script[] =

@@ -20,11 +20,11 @@ struct golden_setting {
     struct ls_plan options;
 };
 
-/* "KEY=VALUE ..." up to a lone "="; *numbers is what follows it, NULL if there is none. Asserts that the line is well
+/* "KEY=VALUE ..." up to a lone "="; *numbers is the text after it, NULL if there is none. Asserts that the line is well
  * formed. */
 void golden_parse(struct golden_setting *setting, const char *line, const char **numbers);
 
-/* Opens the node and the workload that the setting names; close both. Asserts success. */
+/* Open the node and the workload that the setting names; the caller closes both. Assert success. */
 ls_node *golden_node(const struct golden_setting *setting);
 ls_workload *golden_workload(const struct golden_setting *setting);
 void golden_close(ls_workload *workload);

@@ -20,21 +20,22 @@ struct planned {
     struct ls_plan options;
     ls_trace *trace;
     ls_timeline *timeline;
-    /* the memory of the workload's arrays */
+    /* memory for the workload's arrays */
     struct ls_work work[2 * PLANNED_MAX_LAYERS + 2];
     uint64_t counts[PLANNED_MAX_LAYERS];
     const char *names[PLANNED_MAX_LAYERS];
     int ready[PLANNED_MAX_LAYERS];
 };
 
-/* Devices with a link of GBps each to a switch, to which the host is connected, too; nothing else takes time, and each
- * device has its own compute stream. The network has a loss of `loss_us` and an optimizer of `optimizer_us`. */
+/* Begins a plan on devices with a link of GBps each to a switch, to which the host is connected, too; nothing else
+ * takes time, and each device has its own compute stream. The network has a loss of `loss_us` and an optimizer of
+ * `optimizer_us`. */
 void planned_begin(struct planned *b, ls_plan_mode mode, int devices, double batch, double GBps);
 void planned_network(struct planned *b, const struct planned_layer *layers, int count, double loss_us,
                      double optimizer_us);
 void planned_end(struct planned *b);
 
-/* Builds the trace; and replays it. Both assert success. */
+/* planned_make builds the trace; planned_run replays it. Both assert success. */
 void planned_make(struct planned *b);
 void planned_run(struct planned *b);
 

@@ -1,4 +1,4 @@
-/* node: every kind of damage is refused with file and line. */
+/* node: every kind of damage in a file is refused with file and line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,7 @@ TEST(test_damaged_tables_and_sources_are_refused) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_damage(bad[i][0], bad[i][1], bad[i][2]);
 }
 
-/* Writes so many links into a good head, each to a device over a switch of its own or in a chain. */
+/* Adds `count` links to a valid head, each to a device over a switch of its own or in a chain. */
 static char *many_links(int count, bool chain) {
     size_t capacity = (size_t)count * 120 + 4096;
     char *text = malloc(capacity);
@@ -159,7 +159,7 @@ TEST(test_too_much_is_refused) {
     static const struct {
         int links;
         bool chain;
-        const char *expected; /* NULL: it is fine */
+        const char *expected; /* NULL: valid */
     } cases[] = {{254, false, NULL},
                  {255, false, "dir/n.json:266: a node has too many links; expected at most 256"},
                  {7, true, NULL},

@@ -1,4 +1,4 @@
-/* Steps of real networks on a modelled node: how long they take beside those of a description, who meets whom in a grid with
+/* Steps of real networks on a modelled node: their time compared with a description's, the groups of a grid with
  * stages, and that stages wait for each other. */
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static int close_node(void **state) {
 /* A priced step. */
 struct step {
     double step_us, idle;
-    int meetings, messages; /* a rank's, of all steps */
+    int meetings, messages; /* of one rank, in all steps */
 };
 
 static void look_at(struct step *step, const ls_trace *priced) {
@@ -40,7 +40,7 @@ static void look_at(struct step *step, const ls_trace *priced) {
     ls_timeline_free(timeline);
 }
 
-/* Whoever is to meet has come, and nobody else. */
+/* Checks that each meeting has exactly the ranks of its group. */
 static void look_at_meetings(struct step *step, const ls_trace *priced) {
     step->meetings = ls_trace_meeting_count(priced);
     for (int m = 0; m < step->meetings; m++) {
@@ -52,7 +52,7 @@ static void look_at_meetings(struct step *step, const ls_trace *priced) {
     }
 }
 
-/* Of ddp_train with so many ranks. */
+/* A step of ddp_train with `devices` ranks. */
 static struct step run(int devices, char *const *words, int count) {
     struct record_program program;
     struct record_held held;
@@ -74,7 +74,7 @@ static struct step run(int devices, char *const *words, int count) {
 
 #define RUN(devices, ...) run(devices, (char *[]){__VA_ARGS__}, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)))
 
-/* --- a network beside its description ------------------------------------------------------------------------------- */
+/* --- a network and its description ---------------------------------------------------------------------------------- */
 
 static double described_us(int devices, double batch, int shard_state, int tensor) {
     ls_workload *workload;
@@ -98,7 +98,7 @@ static void expect_alike(double real_us, double described) {
 
 #define DEEP "--model=deep", "--data=random:0", "--optimizer=adam", "--batch-size=4096"
 
-/* Operations have the flops, bytes and weights that a description has of them, also where products of few rows do not reach
+/* Operations have the flops, bytes and weights of their description, even if matrix multiplies of few rows do not reach
  * the full rate. */
 TEST_WITH(open_node, close_node, a_network_takes_as_long_as_its_description) {
     struct ls_node_device *device = ls_node_change_device(node);
@@ -116,7 +116,8 @@ TEST_WITH(open_node, close_node, a_network_takes_as_long_as_its_description) {
 
 #define EQUAL "--model=mlp:512,512,512,512,512", "--data=random:0", "--pipeline=2"
 
-/* 2 (P - 1) messages for each micro-batch and replica; four steps are recorded. A message both ways is one meeting. */
+/* 2 (P - 1) messages for each micro-batch and replica; four steps are recorded. A message in both directions is one
+ * meeting. */
 TEST_WITH(open_node, close_node, stages_of_each_replica_meet) {
     struct step one = RUN(2, EQUAL, "--accumulate=8", "--batch-size=4096");
     struct step two = RUN(4, EQUAL, "--accumulate=8", "--batch-size=8192");
@@ -125,13 +126,13 @@ TEST_WITH(open_node, close_node, stages_of_each_replica_meet) {
     assert_true(one.messages > 4 * 8 && one.messages <= 4 * 16);
     assert_int_equal(two.messages, 2 * one.messages);
     assert_true(grid.messages > 0);
-    /* what the replicas' sum takes comes on top */
+    /* the replicas' all-reduce takes additional time */
     assert_true(two.step_us > one.step_us && two.step_us < 1.5 * one.step_us);
 }
 
-/* With equal stages a device of two is idle for 1 / (M + 1) of a step; more micro-batches, less of it. */
+/* With two equal stages a device is idle for 1 / (M + 1) of a step: the more micro-batches, the less. */
 TEST_WITH(open_node, close_node, stages_wait_for_each_other) {
-    static char heavy[] = "--model=mlp:16,2048,2048,2048,2048,2048,16"; /* messages are short beside products */
+    static char heavy[] = "--model=mlp:16,2048,2048,2048,2048,2048,16"; /* messages are short beside GEMMs */
     struct step four = RUN(2, heavy, "--data=random:0", "--pipeline=2", "--accumulate=4", "--batch-size=65536");
     struct step sixteen = RUN(2, heavy, "--data=random:0", "--pipeline=2", "--accumulate=16", "--batch-size=65536");
     if (!(four.idle > 0.75 / 5 && four.idle < 1.25 / 5)) fail_msg("4 micro-batches: idle for %g", four.idle);

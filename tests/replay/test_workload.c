@@ -21,7 +21,7 @@ static ls_workload *open_workload(const char *name) {
     return w;
 }
 
-/* Flops of a phase: all, or those of products alone. */
+/* Flops of a phase: all, or only those of matrix multiplies. */
 static double phase_flops(const ls_workload *w, const char *phase, bool products_only) {
     double sum = 0;
     for (int i = 0; i < w->work_count; i++) {
@@ -59,7 +59,7 @@ TEST(networks_have_their_published_size) {
     }
 }
 
-/* 2 flops for each weight at each token, and the two products of attention: 4 s^2 d. */
+/* 2 flops for each weight at each token, and the two matrix multiplies of attention: 4 s^2 d. */
 TEST(transformers_have_the_flops_of_their_formula) {
     static const struct {
         const char *name;
@@ -83,7 +83,7 @@ TEST(transformers_have_the_flops_of_their_formula) {
 TEST(transformers_keep_the_activations_of_their_formula) {
     const double s = 1024, h = 1600, a = 25, layers = 48;
     ls_workload *w = open_workload("gpt2-xl");
-    double outside = (4 + 1) * s * h /* dropout behind the embeddings */ + 4 * s * h /* the last norm */;
+    double outside = (4 + 1) * s * h /* dropout after the embeddings */ + 4 * s * h /* the last norm */;
     expect_close(w->activation_bytes, layers * (66 * s * h + 9 * a * s * s) + outside, 1e-12);
     ls_workload_close(w);
 }
@@ -97,8 +97,7 @@ TEST(attention_by_tiles_keeps_memory_linear_in_the_context) {
     ls_workload_close(w);
 }
 
-/* What the input's first layer has no need of is left out; all other products have twice their flops on the way
- * back. */
+/* The first layer computes no gradient of its input; all other matrix multiplies have twice their flops in backward. */
 TEST(backward_has_twice_the_flops) {
     ls_workload *w = open_workload("resnet50");
     const double first = 2.0 * 3 * 64 * 7 * 7 * 112 * 112;
@@ -106,7 +105,7 @@ TEST(backward_has_twice_the_flops) {
     assert_true(w->buffer_bytes == 4.0 * 2 * 26560); /* two for each channel that is normalised */
     expect_close(w->work[w->work_count - 1].bytes, 20.0 * 25557032, 1e-12); /* SGD with momentum */
     ls_workload_close(w);
-    w = open_workload("gpt2-xl"); /* the first layer is a table, which has no products */
+    w = open_workload("gpt2-xl"); /* the first layer is a table, without a matrix multiply */
     expect_close(phase_flops(w, "backward", true), 2 * phase_flops(w, "forward", true), 1e-12);
     ls_workload_close(w);
 }
@@ -157,7 +156,7 @@ TEST(parameters_have_their_published_names) {
     }
 }
 
-/* A product's flops are 2 for each weight at each place: a slip in a figure leaves a fraction. */
+/* A matrix multiply has 2 flops for each weight at each place: a wrong figure leaves a fraction. */
 TEST(products_use_each_weight_a_whole_number_of_times) {
     static const char *const names[] = {"resnet50", "resnet101", "resnext50", "resnext101",
                                         "vgg16",    "gpt2-xl",   "gpt2-124m"};
@@ -217,7 +216,7 @@ TEST(operations_follow_from_the_rules) {
     ls_workload_close(w);
 }
 
-/* What replay takes where its options say nothing: nothing, or what the file says. */
+/* Replay's defaults without options: none, or those of the file. */
 TEST(defaults_are_the_files) {
     static const struct {
         const char *text;
@@ -242,7 +241,7 @@ TEST(defaults_are_the_files) {
     }
 }
 
-/* --- what is refused --------------------------------------------------------------------------------------------- */
+/* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 /* The small file with its first `from` replaced by `to` is refused with these texts. */
 static void expect_refusal(const char *from, const char *to, const char *line, const char *why) {
@@ -286,7 +285,7 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"flops\": 100", "\"flops\": 1e300", "small.json:6: ", "flops must lie between");
     expect_refusal("\"flops\": 100, ", "", "small.json:6: ", "flops is missing");
     expect_refusal("\"input\": 10, ", "",
-                   "small.json:6: ", "input is missing"); /* nothing lies before the first layer */
+                   "small.json:6: ", "input is missing"); /* there is no layer before the first one */
     expect_refusal("\"output\": 5", "\"output\": 1e12", "small.json:6: ", "output must lie between");
     expect_refusal("\"weight\": 50", "\"weight\": 0", "small.json:7: ", "weight must lie between");
     expect_refusal("\"weight\": 50", "\"weight\": 50.5", "small.json:7: ", "whole number");
@@ -301,7 +300,7 @@ TEST_IN(scratch, malformed_files_are_refused_with_their_line) {
     expect_refusal("\"layers\": [\n  {", "\"layers\": [7,\n  {", "small.json:4: ", "object");
 }
 
-/* Blocks of blocks, each of which would be unfolded 10,000 times. */
+/* Nested blocks, each of which would be expanded 10,000 times. */
 TEST_IN(scratch, blocks_that_explode_are_refused) {
     char text[4000];
     ls_workload *w;

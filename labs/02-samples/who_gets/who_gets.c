@@ -1,5 +1,5 @@
-/* who_gets — which samples which device and which rank gets: by torch.chunk's rule, as DataParallel cuts a batch, and by
- * the distributed sampler, as DDP shares out an epoch. The program of lab 02. */
+/* who_gets — which samples each device and each rank gets: by torch.chunk's rule, as DataParallel cuts a batch, and by
+ * the distributed sampler, as DDP shards an epoch. The program of lab 02. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -30,7 +30,7 @@ static void print_chunks(const struct settings *s) {
 
 /* --- the sampler ----------------------------------------------------------------------------------------------------- */
 
-/* Half-written samplers give numbers that are no samples: shown, and not counted. */
+/* Unfinished samplers return indices out of range: these are printed, but not counted. */
 static void print_list(const struct settings *s, int rank, const int64_t *indices, int64_t count, int *seen) {
     printf("  rank %d:", rank);
     for (int64_t i = 0; i < count; i++) {

@@ -12,8 +12,8 @@ enum { HOLDS_MOST_DEVICES = 64 };
  * for an invalid description, and for a model with parameters that a pass may not use (branched). */
 ls_status holds_count_sizes(struct holds_sizes *sizes, const char *model);
 
-/* The memory of each of run->devices devices after two steps; of DDP only rank 0 runs, and stands for all ranks.
- * run->moments and run->sizes are not read. `held` has run->devices entries. LS_ERR_USAGE where the mode refuses. */
+/* The memory of each of run->devices devices after two steps; of DDP only rank 0 runs, since all ranks are alike.
+ * run->moments and run->sizes are not read. `held` has run->devices entries. LS_ERR_USAGE if the mode refuses. */
 ls_status holds_count(struct holds_bytes *held, const struct holds_run *run, const char *model,
                       const ls_optimizer_options *optimizer);
 

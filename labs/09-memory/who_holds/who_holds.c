@@ -1,5 +1,5 @@
-/* who_holds — what each device holds while a network is trained: predicted by a formula (predict.c), beside what a run
- * on meta devices counts (count.c). The program of lab 09.
+/* who_holds — the memory of each device while a network is trained: predicted by a formula (predict.c), and counted by
+ * a run on meta devices (count.c). The program of lab 09.
  *
  *     build/who_holds --mode dp --devices 4 --model mlp:784,27000,27000,27000,10 --optimizer adam --batch 64 */
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const struct {
 
 struct settings {
     int mode, optimizer, batch;
-    int devices; /* 0: not said */
+    int devices; /* 0: not given */
     const char *model;
 };
 
@@ -50,7 +50,7 @@ static void put_row(ls_table *table, const char *devices, const char *category, 
     ls_table_cell(table, "%s", ls_bytes_text(text, (double)counted));
 }
 
-/* The rows of devices `first` to `last`, which are alike: what one of them holds. */
+/* Writes the rows of devices `first` to `last`, which are alike: the memory of one of them. */
 static void put_devices(ls_table *table, int first, int last, const struct both *held) {
     char devices[32];
     int length = snprintf(devices, sizeof devices, "%d", first);

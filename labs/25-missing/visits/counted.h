@@ -1,5 +1,5 @@
 /* Training samples whose visits can be counted: sample i is an image in which only pixel i is 1. So column i of the
- * network's only layer changes in the steps that have sample i, each time by about the same amount, up to some hundred
+ * network's only layer changes in the steps that have sample i, each time by about the same amount, up to a few hundred
  * times. */
 #ifndef LABS_MISSING_VISITS_COUNTED_H
 #define LABS_MISSING_VISITS_COUNTED_H

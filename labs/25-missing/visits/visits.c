@@ -19,7 +19,7 @@ static ls_status write_samples(const char *folder) {
     return counted_write(folder, SAMPLES, init) ? LS_OK : LS_ERR_SYSTEM;
 }
 
-/* A line for each number of visits that there is. */
+/* Prints a line for each number of visits that occurs. */
 static ls_status print_visits(const char *weights) {
     int counts[SAMPLES];
     if (!counted_read(weights, SAMPLES, counts)) return LS_ERR_INVALID;

@@ -1,4 +1,4 @@
-/* who_hangs — a job in which one rank does something else, in one step. The program of lab 25: flight records of it show where.
+/* who_hangs — a job in which one rank deviates in one step. The program of lab 25: its flight records show where.
  *
  *     LS_FLIGHT=DIR build/ddprun --nproc-per-node 4 build/who_hangs --way skipped --rank 2 */
 #include <signal.h>
@@ -53,7 +53,7 @@ static ls_status reduce_bucket(struct run *run, int bucket, int more) {
     return ls_comm_all_reduce(run->comm, run->stream, run->values, (size_t)(count + more), LS_FP32, LS_REDUCE_SUM);
 }
 
-/* Behind what it has enqueued. */
+/* Stops after the operations that it has enqueued. */
 static ls_status stop(struct run *run) {
     ls_status status = ls_comm_settle(run->stream, LS_OK);
     (void)raise(SIGSTOP);
@@ -73,7 +73,7 @@ static ls_status reduce_buckets(struct run *run, enum way way) {
     return status;
 }
 
-/* Ranks that run ahead of their streams wait for nothing from that step on. */
+/* From that step on ranks that run ahead of their streams do not wait. */
 static ls_status run_step(struct run *run, int step) {
     const struct settings *s = run->settings;
     bool odd = ls_comm_rank(run->comm) == s->rank && step == s->step;

@@ -43,7 +43,7 @@ enum place {
     HAND_OUT,
     CONV2D_PART_FORWARD,
     UPDATE_ALL, /* common/optim/optimizer.c */
-    WEIGH,
+    SCALE_GRADIENTS,
     LS_OPTIMIZER_SHARE_NORM,
     LS_FEED_OPEN, /* common/train/feed.c */
     LS_FEED_NEXT,

@@ -109,12 +109,11 @@ static void see_gradients(probe *p, struct rules *rules, int layer) {
             bool drawn = probe_draw(p, 10) == 0; /* a random subset, since there are many */
             if (!drawn) continue;
             int found = rules_gradient(rules, layer, k, x, dy, dx, sums);
-            probe_see(
-                p,
-                probe_name(p, "%s, parameter %d: the gradient's label, if x is %s, dy %s, dx %s, sums of own rows %s",
-                           rules_layer_name(rules, layer), k, label_names[x], label_names[dy], label_names[dx],
-                           label_names[sums]),
-                "%s", found < 0 ? "none" : label_names[found]);
+            probe_see(p,
+                      probe_name(p, "%s, parameter %d: label for x %s, dy %s, dx %s, row sums %s",
+                                 rules_layer_name(rules, layer), k, label_names[x], label_names[dy], label_names[dx],
+                                 label_names[sums]),
+                      "%s", found < 0 ? "none" : label_names[found]);
         }
 }
 

@@ -36,8 +36,8 @@ static void find_batchnorms(ls_workload *w, const ls_trace *trace) {
     free(channels);
 }
 
-/* Of a sample. Operations that add a bias run in place, except the one that keeps the sum and also writes its GELU.
- * Batch norm reads its input twice, a sum reads two inputs, a pool reads each window once. */
+/* Estimates the memory of a sample. Operations that add a bias run in place, except the one that keeps the sum and also
+ * writes its GELU. Batch norm reads its input twice, a sum reads two inputs, a pool reads each window once. */
 static void estimate_memory(ls_workload *w) {
     double in = w->input_bytes, largest = 0;
     for (int k = 0; k < w->work_count; k++) {

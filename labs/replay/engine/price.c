@@ -207,7 +207,7 @@ void ls_price_task(struct ls_price *p, struct ls_task *task, int device, const s
     }
 }
 
-/* For an operation the measured time, or the node's; with a GIL, plus the lock's time if it was measured. */
+/* For an operation its measured time, or the node's; with a GIL, the lock's time plus the measured one. */
 double ls_price_launch_us(const struct ls_price *p, const struct ls_task *launched) {
     bool gil = p->options->gil;
     if (launched->kind == LS_TASK_COLLECTIVE) return p->host->collective_us;

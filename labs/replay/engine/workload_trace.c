@@ -303,8 +303,8 @@ static ls_status add_steps(const struct source *s, struct ls_workload_parts *par
 /* --- parameters
  * -------------------------------------------------------------------------------------------------- */
 
-/* The index in the step of the last kernel before a mark that follows a task of the compute stream or of the host,
- * whose launches then count. Tasks of a lane are numbered in its order. */
+/* The index in the step of the last kernel up to task `after` of the compute stream or, if `after` is the host's, of
+ * the last one launched by then. Tasks of a lane are numbered in its order. */
 static int kernel_before(const struct source *s, int after) {
     bool by_launch = after != LS_NONE && ls_trace_task(s->trace, after)->lane == s->host;
     int last = -1;

@@ -2,11 +2,11 @@
  *   idea  : the course gives times, but neither network nor machine. ResNet-18 with 384 pictures per step in mixed
  *           precision on V100s behind PCIe 3 is a network and a machine of its kind. Published figures are used where
  *           they exist (labs/replay/nodes/course.json); three rates, one for each kind of wait of a step, are fitted:
- *             the device's rate one factor on a V100's rates of multiplies and of memory: T1 / N the link through it
- *             leave the others' pictures, (N - 1) / N of 231 MB, in DP: which is why
- *                                   its times are 100 / N + 20 (N - 1) / N to the digit
- *             the collectives' bus  gradients are all-reduced through it in DDP; in DP parameters are broadcast and
- *                                   gradients reduced (as PyTorch does where there is NCCL): about a constant in N
+ *             the device's rate     one factor on a V100's rates of multiplies and of memory: T1 / N
+ *             the link              carries the others' pictures in DP, (N - 1) / N of 231 MB: so its times are
+ *                                   100 / N + 20 (N - 1) / N to the digit
+ *             the collectives' bus  carries DDP's all-reduces; in DP parameters are broadcast and gradients reduced (as
+ *                                   PyTorch does with NCCL): about a constant in N
  *   copies: in dp_train's default, and the course's own explanation of DP, device 0 copies parameters to each device
  *           and gradients from each. Such a DP is replayed with the same rates, but is not part of the fit: its times
  *           grow with N, unlike the course's (rows of course.json)

@@ -4,8 +4,8 @@
  *     file.c, file.h    NAME.json -> its parts: paragraphs, rows, sums     run.c      a row's step, and its columns
  *     table.c           parts -> the book                                  train.c    a run of dp_train or ddp_train
  *     book.c, book.h    rows: deviations, bounds, and whether they hold    pages.c    the book -> stdout, CSV, Markdown
- *     compute_NAME.c parts that are not in a file: the course's fit (course.c, least_squares.c), counted and replayed
- *                       messages (count.c, messages.c), memory, and this machine (machine.c)
+ *     compute_NAME.c    parts that are not in a file: the course's fit (course.c, least_squares.c), counted and
+ *                       replayed messages (count.c, messages.c), memory, and this machine (machine.c)
  *
  * A table is a file NAME.json and a name in TABLES_NAMES. A row compares a figure that was published, required or
  * computed by a formula (`reference`) with ours, and says how we obtained ours: measured, virtual or replayed, and on

@@ -25,9 +25,9 @@ typedef struct backends_answer {
     char why[BACKENDS_TEXT]; /* the back-end's message, unless the answer is YES */
 } backends_answer;
 
-/* Runs the operation on two ranks, in processes of their own: YES if it ran and every element of the results is right,
- * NO if the back-end reports that it lacks the operation, ABSENT if the back-end is not available on this machine,
- * WRONG if the operation failed otherwise. LS_ERR_SYSTEM: the ranks could not be started. */
+/* Runs the operation on two ranks, in separate processes: YES if it ran and every element of the results is right, NO
+ * if the back-end reports that it lacks the operation, ABSENT if the back-end is not available on this machine, WRONG
+ * if the operation failed otherwise. LS_ERR_SYSTEM: the ranks could not be started. */
 ls_status backends_try(backends_answer *answer, const backends_backend *backend, const comm_operation *operation);
 
 #endif

@@ -1,8 +1,8 @@
 /* What the parts of bench_comm share: the settings, the table of operations, and the rows that are measured.
  *
  *     settings.c    command line -> comm_settings         operations.c  the operations: sizes, data, calls, formulas
- *     data.c        exact contents of buffers             sweep.c       what each rank does: check, time, count
- *     group.c       the ranks, as processes or threads    rows.c        what is measured, and what follows from it
+ *     data.c        exact contents of buffers             sweep.c       the work of each rank: check, time, count
+ *     group.c       the ranks, as processes or threads    rows.c        the rows to measure, and derived figures
  *     others.c      Open MPI and gloo beside ours         tables.c      rows -> stdout
  *     files.c       rows -> CSV and JSON
  *
@@ -131,7 +131,7 @@ typedef struct comm_settings {
     size_t sizes[COMM_SIZES_MAX]; /* ascending, each once */
     ls_dtype dtype;
     ls_reduce_op reduce;
-    int runs, rounds;          /* the runs are spread over so many rounds */
+    int runs, rounds;          /* the runs are spread over `rounds` rounds */
     double run_ms;             /* the intended length of a run */
     bool check_only;           /* no times */
     double timeout_s;          /* of every wait */
@@ -154,9 +154,9 @@ ls_status comm_parse_sizes(comm_settings *settings, const char *text);
 
 typedef enum comm_agreement { COMM_NOT_COMPARED, COMM_EQUAL, COMM_DIFFERS } comm_agreement;
 
-/* One measurement. Rows lie in memory that the ranks' processes share. */
+/* One measurement. Rows are in memory that the ranks' processes share. */
 typedef struct comm_row {
-    /* what it is */
+    /* the case */
     char library[COMM_LIBRARY_CAPACITY]; /* "lockstep", "Open MPI 4.1.4", ... */
     comm_variant variant;
     int case_index, size_index; /* in the settings; the rows of a size are neighbours */
@@ -169,7 +169,7 @@ typedef struct comm_row {
     int run_count, iterations;
     double run_us[COMM_RUNS_MAX];
     bool checked; /* every element of every rank was right */
-    /* per operation: what the busiest rank moves, as counted and by formula. If some rank's count is not the formula's,
+    /* per operation: traffic of the busiest rank, as counted and by formula. If some rank's count is not the formula's,
      * both are that rank's. Private buffers may be sent in several pieces, which the formula does not cover. */
     struct ls_allreduce_cost counted, formula;
     int busiest_rank;
@@ -194,7 +194,7 @@ typedef struct comm_results {
     comm_group groups[COMM_GROUPS_MAX];
     int row_count, other_count, other_capacity;
     comm_row *rows, *others; /* in shared memory; of Open MPI and gloo */
-    char absent[256];        /* what could not be compared with, and why; "" */
+    char absent[256];        /* libraries that are not compared, and why; "" */
 } comm_results;
 
 /* Lays out all groups and their rows. LS_ERR_NO_MEMORY. */
@@ -221,7 +221,7 @@ int comm_owner(const comm_settings *settings, int index);
 /* Elements of a part if the size is `nbytes`: at least one. */
 size_t comm_part_count(const comm_operation *operation, int n, size_t nbytes, ls_dtype dtype);
 
-/* What the ranks of a group have in common; it lies in shared memory. */
+/* The state that the ranks of a group share, in shared memory. */
 typedef struct comm_board {
     _Atomic int measured; /* rows and runs done, for the progress line */
     double elapsed_us[LS_COMM_MAX_RANKS];

@@ -1,4 +1,4 @@
-/* sweep: what every rank of a group does.
+/* sweep: the work of each rank of a group.
  *   idea  : for each size, all cases are checked and get their number of operations per run; then the cases alternate
  *           run by run, so that other load on the machine affects all cases equally; then all cases are checked again,
  *           in the slots that the timed loops used.

@@ -1,15 +1,15 @@
 /* What the parts of bench_dp_vs_ddp share: the settings, and the rows that are assembled from runs.
  *
  *     settings.c   command line -> bench_settings            runs.c      one training run -> bench_run
- *     rows.c       runs -> rows, and what T_N is made of     columns.c   a row in text, CSV and JSON
- *     answers.c    rows -> the first lines: who is faster    tables.c    rows -> one table per model: the first screen
+ *     rows.c       runs -> rows, and the parts of T_N        columns.c   a row in text, CSV and JSON
+ *     answers.c    rows -> the first lines: the faster mode  tables.c    rows -> one table per model: the first screen
  *     details.c    rows -> all other tables                  files.c     all of these -> stdout, text, CSV and JSON
  *     locked.c     the same runs with each launch under its process's one lock, as in Python: measured
  *     virtual.c    the same runs with a core for each device, on a machine that has fewer: virtual time
- *     replayed.c   the same steps on GPUs that need not be here: replayed, with a table and a CSV of their own
+ *     replayed.c   the same steps on GPUs, replayed on any machine, with a separate table and CSV
  *
  * Words: T1 is the step time of the plain single-device path; b the global batch; T1(b/N) that path's step time with
- * the batch that one of N devices gets. Times are in milliseconds per step.
+ * the batch of one of N devices. Times are in milliseconds per step.
  *
  * Strong scaling: b is the same for every N. The speed-up is T1 / T_N. Weak scaling (--per-device-batch): a device's
  * batch is the same for every N, T1 is one device's step with it, and N devices do N times as much per step. So the
@@ -74,7 +74,7 @@ typedef struct bench_settings {
     int rounds;
     int processors;     /* cores, or GPUs: more devices than this are oversubscribed */
     double timeout_s;   /* of a run */
-    bool gpus;          /* what a device is: a GPU, or else a core */
+    bool gpus;          /* a device is a GPU, else a core */
     const char *device; /* the value of the programs' --device-kind */
     int least_steps;    /* of a run that is to have a step time */
     const char *folder; /* results go there */
@@ -168,10 +168,10 @@ typedef struct bench_model {
     const bench_plan *plan;
     int row_count;
     bench_row rows[BENCH_ROWS_MAX]; /* T1; T1(b/N) for each N > 1, if not weak; DP for each N; DDP for each N */
-    bench_plan locked_plan;         /* the plan with as many steps as a run under the lock has */
+    bench_plan locked_plan;         /* the plan with the steps of a run under the lock */
     int locked_count;               /* 0: no N > 1 has a core for each device */
     bench_row locked_rows[BENCH_LOCKED_MAX];   /* T1; DP and DDP for the greatest such N */
-    bench_plan virtual_plan;                   /* the plan with as many steps as a run in virtual time has */
+    bench_plan virtual_plan;                   /* the plan with the steps of a run in virtual time */
     int virtual_count;                         /* 0: no virtual rows */
     bench_row virtual_rows[BENCH_VIRTUAL_MAX]; /* T1; DP for each N > 1; DDP for each N > 1 */
     int replayed_count;

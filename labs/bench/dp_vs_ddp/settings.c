@@ -12,7 +12,7 @@
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
 
-enum { GPU_STEPS = 10 }; /* GPUs run this many times as many steps, since they are faster */
+enum { GPU_STEPS = 10 }; /* factor of the steps on GPUs, which are faster */
 
 /* How each model is trained; a run of these steps takes a second or two on a present-day core. A model that is not
  * listed, or does not exist, is trained like the first. */

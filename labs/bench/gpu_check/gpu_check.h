@@ -23,7 +23,7 @@
 #include "kernels/kernels.h"
 #include "labs/bench/shared/child.h"
 
-/* X(name, seconds of the 540 that a whole check takes by default, what it does) */
+/* X(name, seconds of the 540 that a whole check takes by default, description) */
 #define GPU_CHECK_STAGE_MAP(X)                                                                                         \
     X(look, 50, "GPU, libraries, page-locking, start of a process, five steps")                                        \
     X(kernels, 80, "a process for each test program of kernels")                                                       \

@@ -4,7 +4,7 @@
  *   data  : 60,000 random samples, so that epochs are long; four loader workers. If the GPU still waits for the loader,
  *           the row has the share of the time. A step of wide at batch 8192 needs 268 MB of samples: two batches are
  *           kept on the GPU
- *   steps : as many as a few seconds at most allow
+ *   steps : as many as take a few seconds at most
  *   flops : of a step of a perceptron, 2 per weight and sample forward and 4 backward, less the first layer's input
  *           gradient, which is not needed; TFLOP/s are left out for convnet, whose time is not in matrix multiplies,
  *           and for gpt, whose rows are tokens */

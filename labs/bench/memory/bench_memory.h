@@ -50,7 +50,7 @@ typedef struct memory_model {
     const char *optimizer;
     int64_t batch;     /* samples of a step over all devices, the same for every N */
     int steps;         /* of a run */
-    int blocks, units; /* that it can be split into: as many, or a divisor; 0: unknown */
+    int blocks, units; /* parts into which it can be split: as many, or a divisor; 0: unknown */
 } memory_model;
 extern const memory_model memory_models[]; /* ended by one without a name */
 

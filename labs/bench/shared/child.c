@@ -94,7 +94,7 @@ static const char *message_of(bench_output *output) {
     return last;
 }
 
-/* The kernel's list of this process's children, "" if there is none: each number with a blank in front and behind. */
+/* The kernel's list of this process's children, "" if there is none: each number between blanks. */
 static void list_children(char list[CHILDREN_CAPACITY]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());

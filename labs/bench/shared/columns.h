@@ -56,7 +56,7 @@ typedef struct bench_column {
     ls_align align;                                                    /* of texts; numbers are right-aligned */
 } bench_column;
 
-/* For macros that stand for a column. */
+/* For macros that define a column. */
 #define BENCH_COLUMN(...)                                                                                              \
     { __VA_ARGS__ }
 

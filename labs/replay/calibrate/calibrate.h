@@ -76,7 +76,7 @@ typedef struct calibrate_figures {
     /* writes of lines that another core has just read, and of lines that none has; 0 bytes: not measured */
     double taken_bytes;
     calibrate_spread taken_us, kept_us;
-    double cache_bytes; /* of a core's own cache; 0: not known */
+    double cache_bytes; /* of a core's own cache; 0: unknown */
     /* copies between device pools */
     double copy_bytes;
     calibrate_spread copy_us, copy_both_us, copy_smallest_us;

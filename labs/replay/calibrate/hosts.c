@@ -1,8 +1,8 @@
 /* hosts — the network between the hosts of a job (--hosts): the times of all-reduces of all its ranks.
  *   idea  : the times are a table, for jobs with the same layout. For others, replay's ring over M hosts takes base +
  *           2 (W - 1) hop + 2 (M - 1) network_hop + 2 (W - 1) / W S / network (cost.h). base and hop are the node
- *           file's; a straight line through the message of 64 KiB, which is longer than what ranks exchange in one round,
- *           and the largest gives the other two
+ *           file's; a straight line through the message of 64 KiB, which is longer than the messages of one round, and
+ *           the largest gives the other two
  *   order : size after size, each four times the last, until a run takes LONGEST_US; rank 0 tells the other ranks the
  *           number of runs, and whether there is a next size
  *   time  : rank 0's clock, from the end of a barrier to its own result: hosts have clocks of their own. A barrier ends

@@ -47,7 +47,7 @@ static ls_status time_calls(const struct calibrate_worker *worker, struct calibr
     return status;
 }
 
-/* Twice as many until the fastest of a few tries is long enough: one try may be long for other reasons. */
+/* Doubles the calls until the fastest of a few tries is long enough: one try may be long for other reasons. */
 static ls_status find_calls(const struct calibrate_worker *worker, struct calibrate_job job, double wanted_us,
                             int *calls, double *run_us) {
     ls_status status = LS_OK;

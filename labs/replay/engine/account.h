@@ -30,8 +30,8 @@ struct ls_account {
     double median_step_us;
     int phase_count;
     const char
-        *phases[LS_ACCOUNT_PHASES]; /* the trace's texts, as they come lane by lane; beyond the list's end all are
-                                              "further phases" */
+        *phases[LS_ACCOUNT_PHASES]; /* the trace's texts, in order of the lanes; beyond the list's end all are "further
+                                              phases" */
     int device_count;
     struct ls_device_account *devices;
     double overlap;                         /* the share of communication during which the same device computes; 0..1 */

@@ -79,7 +79,7 @@ typedef struct ls_hockney {
     double alpha_us, GBps, gamma_GBps;
 } ls_hockney;
 
-/* X(NAME, text, what it is) */
+/* X(NAME, text, description) */
 #define LS_PATTERN_MAP(X)                                                                                              \
     X(RING, "ring", "2 (N - 1) steps of a chunk of 1/N")                                                               \
     X(SERVER, "parameter server", "N - 1 whole messages to rank 0, and N - 1 back")                                    \

@@ -113,7 +113,7 @@ static ls_status add_layer(struct cutting *c, int l) {
     else if (c->sequence)
         take_rows(c, layer);
     if (layer->enters && c->sequence) keep_gathered(layer, layer - 1);
-    if (layer->leaves && l + 1 == c->whole->layer_count) layer->kept += layer->output; /* terms, apart from the sum */
+    if (layer->leaves && l + 1 == c->whole->layer_count) layer->kept += layer->output; /* terms, besides the sum */
     return status;
 }
 

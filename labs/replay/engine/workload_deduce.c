@@ -1,9 +1,11 @@
-/* workload_deduce — deduces what a trace does not record of its network from the bytes that its kernels moved.
+/* workload_deduce — deduces properties of a network that its trace does not record from the bytes that its kernels
+ *   moved.
  *   norms : a weight as long as its bias is a batch norm's, which also has a running mean and variance. Batch norms run
  *           in this order in forward, and in the reverse order in backward. Unless there are as many such pairs as
  *           operations, neither is deduced
- *   memory: the activations that forward keeps for backward, and what backward needs in addition, follow from the bytes
- *           of forward's kernels: each reads what the one before has written (the first: the input) and writes the rest
+ *   memory: the activations that forward keeps for backward, and the additional memory of backward, follow from the
+ *           bytes of forward's kernels: each reads the output of the previous one (the first: the input), and the
+ *           remaining bytes are its own output
  *   cost  : one pass over the operations */
 #include <limits.h>
 #include <math.h>

@@ -17,7 +17,7 @@
 /* e: bytes of an element; x, y: elements of input and output; w: of the parameters that it reads.
  *
  *              forward         backward, kernel by kernel
- *     WEIGHTS  e (x + y + w)   gradient of the input e (x + y + w), unless nothing lies before the layer;
+ *     WEIGHTS  e (x + y + w)   gradient of the input e (x + y + w), unless it is the first layer;
  *                              gradient of the parameters e (x + y) + 4 w. As many flops as forward, each
  *     FACTORS  e (x + y)       the gradients of both factors: e (x + y) and as many flops as forward, each
  *     TABLE    2 e y           2 e y + 4 w: the rows' gradients are added to a table of zeros

@@ -66,7 +66,7 @@ ls_status fit_tn_csv_number(double *value, const fit_tn_csv *csv, int row, int c
 /* An alternative explanation of the points. */
 typedef struct fit_tn_rival {
     char law[FIT_TN_TEXT], coefficients[FIT_TN_TEXT];
-    bool is_impossible; /* Amdahl's s lies outside 0 .. 1 by more than its error */
+    bool is_impossible; /* Amdahl's s is outside 0 .. 1 by more than its error */
     int degrees;        /* points - coefficients; without those of N = 1 in the finer law */
     double rms_ms, left_out_ms;
     char verdict[FIT_TN_TEXT];

@@ -81,7 +81,7 @@ typedef struct planner_results {
     planner_row *rows;
 } planner_results;
 
-/* Appends a row for each combination on so many devices, the plainest first. LS_ERR_NO_MEMORY. */
+/* Appends a row for each combination on the given devices, the plainest first. LS_ERR_NO_MEMORY. */
 ls_status planner_list(planner_results *results);
 
 /* An option that is never planned, and why; the list ends with one without options. */

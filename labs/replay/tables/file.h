@@ -38,7 +38,7 @@ enum tables_must {
 enum tables_computation { TABLES_COMPUTE_NOTHING, TABLES_COMPUTATION_MAP(TABLES_COMPUTATION_ENUM) };
 #undef TABLES_COMPUTATION_ENUM
 
-/* X(KIND, name, what it is): the other members; exactly one of the first four is present. */
+/* X(KIND, name, description): the other members; exactly one of the first four is present. */
 #define TABLES_PART_MAP(X)                                                                                             \
     X(TEXT, text, "a paragraph")                                                                                       \
     X(TEXT, from, "or: the rows of this group")                                                                        \

@@ -44,8 +44,8 @@ struct machine_record {
 bool machine_has_cores(enum machine_run run);
 
 /* Runs each kind but DP1 and DDP1 once a round, without --trace: ms is the median over `rounds`. Runs each but APART
- * with --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, of which the trace is returned whose
- * step is nearest to their median; other kinds in the first round. On failure nothing needs to be freed. */
+ * with --trace, to FOLDER/traces/MODEL_KIND_ROUND: SINGLE and HALF in every round, and returns the trace whose step is
+ * nearest to their median; other kinds in the first round. On failure nothing needs to be freed. */
 ls_status machine_record(struct machine_record *record, const struct machine_plan *plan, int rounds,
                          const tables_settings *settings);
 

@@ -7,8 +7,8 @@
 
 #include "labs/replay/engine/plan.h"
 
-/* X(NAME, name in files, what it is): of a run on N devices. Shares are of the step. Columns up to BUSY_OTHERS are read
- * from the run, the others are derived. */
+/* X(NAME, name in files, description): of a run on N devices. Shares are of the step. Columns up to BUSY_OTHERS are
+ * read from the run, the others are derived. */
 #define TABLES_COLUMN_MAP(X)                                                                                           \
     X(STEP, "step", "ms, the mean of the steps")                                                                       \
     X(MEDIAN, "median", "the median step, ms")                                                                         \
@@ -36,7 +36,7 @@ enum { TABLES_ALL_REDUCES_MAX = 8 };
 /* A step in figures: replayed[TABLES_STEP], ... */
 typedef double tables_replayed[TABLES_BUSY_OTHERS + 1];
 
-/* X(KIND, name, what it is): the members of a table's file that specify a run; 0, NULL or false if the file has
+/* X(KIND, name, description): the members of a table's file that specify a run; 0, NULL or false if the file has
  * none. */
 #define TABLES_RUN_MAP(X)                                                                                              \
     X(PLAN, plan, "single, dp or ddp")                                                                                 \

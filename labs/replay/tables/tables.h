@@ -76,7 +76,7 @@ ls_status tables_judge(const tables_book *book, bool strict, FILE *file);
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */
 
-/* Prints what was written since table `number` began. */
+/* Prints all items since table `number` began. */
 ls_status tables_print(const tables_book *book, int number, FILE *file);
 
 /* FOLDER/tables.csv (columns table,mode,n,reference,ours,deviation,how) and FOLDER/tables.md, each completely or not at

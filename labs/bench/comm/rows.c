@@ -1,4 +1,5 @@
-/* rows: what is measured, laid out beforehand in memory that the ranks' processes share, and what follows from it. */
+/* rows: the rows to be measured, allocated in advance in memory that the ranks' processes share, and the figures
+ * derived from them. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so that a new
- * row of either can be named here at once. */
+/* settings: the command line. Lists of names are checked against the tables of operations and algorithms, so a new row
+ * of either table is accepted without a change here. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <hwloc.h>
@@ -29,7 +29,7 @@ enum { BUFFERS_SHARED, BUFFERS_PRIVATE, BUFFERS_BOTH };
 
 /* --- the machine's cache ----------------------------------------------------------------------------------------------- */
 
-/* The outermost level that there is; 32 MiB if the machine does not say. */
+/* The size of the outermost level; 32 MiB if unknown. */
 static size_t last_level_cache_bytes(void) {
     static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE,
                                               HWLOC_OBJ_L5CACHE};
@@ -47,7 +47,7 @@ static size_t last_level_cache_bytes(void) {
 
 /* --- sizes ------------------------------------------------------------------------------------------------------------- */
 
-/* "64M" at the beginning of *text; moves it on. False: there is no size. */
+/* Reads "64M" at the beginning of *text, and advances *text. False: there is no size. */
 static bool take_size(const char **text, size_t *nbytes) {
     static const char units[] = "KMG";
     char *end;
@@ -82,7 +82,7 @@ static void sort_sizes(comm_settings *settings) {
     settings->size_count = kept;
 }
 
-/* ":64M" or ":64M:2" behind the first size. */
+/* Reads ":64M" or ":64M:2" after the first size. */
 static ls_status add_range(comm_settings *settings, const char *all, const char *text, size_t from) {
     size_t to, factor = 4;
     text++;
@@ -119,7 +119,7 @@ ls_status comm_parse_sizes(comm_settings *settings, const char *text) {
 
 /* --- names ------------------------------------------------------------------------------------------------------------- */
 
-/* The name at the beginning of *list; moves it behind the comma, or to NULL at the end. */
+/* Reads the name at the beginning of *list, and advances *list past the comma, or sets it to NULL at the end. */
 static void take_name(const char **list, char name[64]) {
     size_t nbytes = strcspn(*list, ",");
     snprintf(name, 64, "%.*s", (int)(nbytes < 64 ? nbytes : 63), *list);
@@ -242,7 +242,7 @@ static ls_status parse(comm_settings *s, struct choices *c, int argc, char **arg
 }
 /* clang-format on */
 
-/* Ascending, each once; the default where there are none. */
+/* Sorts the N and removes duplicates; sets the default if there are none. */
 static void settle_n(comm_settings *settings) {
     ls_int_list *n = &settings->n;
     if (n->count == 0) *n = (ls_int_list){.count = 2, .values = {2, 4}};

@@ -116,7 +116,7 @@ static const bench_column columns[] = {BENCH_OF(struct line, row, comm_which),
                                        BENCH_OF(struct line, ours, comm_counts),
                                        {.kind = BENCH_END}};
 
-/* Rows of one operation, N and size, which are to be compared, come together, the other libraries' below ours. */
+/* Prints the rows of one operation, N and size together, the other libraries' below ours. */
 static void put_group(bench_table *table, const comm_results *results, const comm_group *group,
                       const comm_operation *operation) {
     for (int s = 0; s < settings_of(results)->size_count; s++) {

@@ -31,7 +31,7 @@ static void keep(ls_status *first, ls_status status) {
     if (*first == LS_OK) *first = status;
 }
 
-/* Every row once per round. Returns the first failure. */
+/* Runs every row once per round. Returns the first failure. */
 static ls_status run_rows(bench_row *rows, int count, const bench_plan *plan, train_function *train,
                           const bench_settings *settings) {
     ls_progress progress = ls_progress_begin(settings->quiet);

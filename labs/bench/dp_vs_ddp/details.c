@@ -1,5 +1,5 @@
-/* details: all tables but the first screen's: every row with its fastest and slowest run, what T_N - T1/N is made of,
- * what was trained; then the other files' (lock, virtual time, replays); and what all their columns mean. */
+/* details: all tables but the first screen's: every row with its fastest and slowest run, the parts of T_N - T1/N, the
+ * training settings; then the tables of other files (lock, virtual time, replays); and the meaning of all columns. */
 #include <stdio.h>
 #include <string.h>
 

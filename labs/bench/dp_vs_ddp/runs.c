@@ -1,14 +1,15 @@
 /* runs: one training run as a child process.
- *   idea    : the programs that users run are what is measured, with their own clock: the step time is the median over the
- *             steps after the warm-up, so neither the start of the processes nor that of the summary's pipe is in it. --drop-last
- *             makes every step a whole batch, and --shard contiguous gives DDP the chunks that DP scatters.
+ *   idea    : measures the programs that users run, with their own clock: the step time is the median over the steps
+ *             after the warm-up, so it includes neither the start of the processes nor that of the summary's pipe.
+ *             --drop-last makes every step a whole batch, and --shard contiguous gives DDP the chunks that DP scatters.
  *   exposed : the communication that a step waits for.
- *             DDP: rank 0's share of its time in broadcast and in all-reduce, where the latter is only what the backward pass
- *             did not hide (and, since all ranks leave it together, the wait for the slowest rank).
- *             DP: the other devices' threads copy while device 0's waits, then device 0 sums the gradients; so it is the
- *             share of the busiest other device plus that of device 0.
- *             The shares are means over the run; they are taken of the median step time, so that the parts of a row belong
- *             together. On GPUs, whose threads only enqueue, they say nothing, and there is none. */
+ *             DDP: rank 0's share of its time in broadcast and in all-reduce, where the latter is only the part that
+ *                  the backward pass did not hide (and, since all ranks leave it together, the wait for the slowest
+ *                  rank).
+ *             DP: the other devices' threads copy while device 0's thread waits, then device 0 sums the gradients; so
+ *                 it is the share of the busiest other device plus that of device 0.
+ *             The shares are means over the run; they are multiplied by the median step time, so that the parts of a
+ *             row add up. On GPUs, whose threads only enqueue, they are meaningless, and exposed_ms is NAN. */
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <math.h>
@@ -75,7 +76,7 @@ ls_status bench_read_summary(bench_run *run, const char *json) {
 
 /* --- the command ------------------------------------------------------------------------------------------------- */
 
-/* Each GPU in turn, and again from the first where there are more devices than GPUs, as ddp_train's ranks take them. */
+/* Assigns GPUs round-robin if there are more devices than GPUs, as ddp_train's ranks do. */
 static void add_shared_gpus(bench_command *command, int devices, int gpus) {
     char ids[176] = "";
     size_t length = 0;

@@ -12,10 +12,10 @@
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
 
-enum { GPU_STEPS = 10 }; /* times as many steps on GPUs, which are faster */
+enum { GPU_STEPS = 10 }; /* factor of the steps on GPUs, which are faster */
 
-/* How each model is trained; the steps make a run of it last a second or two on a present-day core. A model that is not
- * here, or that does not exist, is trained as the first. */
+/* How each model is trained; a run of these steps takes a second or two on a present-day core. A model that is not
+ * listed, or does not exist, is trained like the first. */
 #define DIGITS .data = "data/digits", .samples = 1500
 static const bench_plan recipes[] = {
     {"mlp", DIGITS, .recipe = {"--optimizer=adam", "--lr=0.001"}, .batch = 64, .steps = 600},
@@ -25,7 +25,7 @@ static const bench_plan recipes[] = {
     {"gpt", .data = "random:0", .recipe = {"--optimizer=adamw", "--lr=0.001"}, .batch = 16, .steps = 30},
 };
 
-/* A recipe is for the model of its name, whatever sizes follow ("mlp:784,512,10"). */
+/* A recipe applies to the model of its name, whatever sizes follow ("mlp:784,512,10"). */
 static const bench_plan *find_recipe(const char *model) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         size_t nbytes = strlen(recipes[i].model);
@@ -143,7 +143,7 @@ static ls_status parse(bench_settings *s, struct choices *c, int argc, char **ar
 }
 /* clang-format on */
 
-/* What the machine has of the kind that is asked for, and the N that are tried on it. */
+/* Counts the machine's devices of the requested kind, and sets the N to run. */
 static ls_status look_at_machine(bench_settings *settings) {
     settings->gpus = strcmp(settings->device, "cuda") == 0;
     settings->processors = ls_usable_cores();

@@ -1,5 +1,5 @@
-/* training: one run of dp_train, ddp_train or PyTorch's script as a child process. The programs that users run are what is
- * measured, with their own clocks: a run's time is the median of the steps behind its warm-up.
+/* training: one run of dp_train, ddp_train or PyTorch's script as a child process. It measures the programs that users
+ * run, with their own clocks: a run's time is the median of the steps after its warm-up.
  *   one core : the rows of one device are children that may use the first core only, PyTorch's too */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char *text_of(const cJSON *object, const char *name) {
     return text ? text : "";
 }
 
-/* Of the device that has most. */
+/* The activations of the device that has most. */
 static double read_activations(const cJSON *devices) {
     double most = NAN;
     const cJSON *device;
@@ -66,7 +66,7 @@ ls_status gpt_read_pytorch(gpt_row *row, gpt_results *results, const char *json)
 
 /* --- the runs ----------------------------------------------------------------------------------------------------- */
 
-/* From the tree's root, where make runs. */
+/* Relative to the root of the tree, where make runs. */
 static const char script[] = "labs/bench/peers/bench_pytorch_gpt.py";
 
 static void add_pytorch(bench_command *command, const gpt_row *row, const gpt_settings *s) {

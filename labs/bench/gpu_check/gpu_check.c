@@ -1,5 +1,5 @@
-/* gpu_check — see gpu_check.h. What the command line asks for: the check itself, a summary of a file, or one of the
- * parts that the check starts as processes of their own. */
+/* gpu_check — see gpu_check.h. Runs what the command line selects: the check itself, a summary of a file, or one of the
+ * parts that the check starts in separate processes. */
 #include "labs/bench/gpu_check/gpu_check.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* peaks — what this GPU reaches at best: the yardsticks of rates.c and steps.c, measured in the same run.
+/* peaks — the best rates of this GPU, with which rates.c and steps.c compare, measured in the same run.
  *   copy    : one array to another on the device, bytes read plus bytes written
- *   to_gpu, from_gpu: between page-locked memory of the host and the device, bytes that cross
- *   gemm    : a square product by cuBLAS, 2 n^3 flops, in each precision
- *   launch  : an operation on one number, enqueued back to back, and with a wait behind each */
+ *   to_gpu, from_gpu: between pinned host memory and the device, bytes that are copied
+ *   gemm    : a square matrix multiply by cuBLAS, 2 n^3 flops, in each precision
+ *   launch  : an operation on one number, enqueued back to back, and with a wait after each */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ const struct ls_cuda_plugin *gpu_check_plugin(void) {
     return plugin;
 }
 
-/* A peak that could not be measured is a failure of its own; the others go on. */
+/* A peak that cannot be measured is logged as a failure; the other peaks are still measured. */
 static void say_peak(gpu_check *check, const char *name, ls_status status, const char *key, double value,
                      double begin_us) {
     cJSON *figures = cJSON_CreateObject();

@@ -1,5 +1,5 @@
-/* summary — one screen of a log, results first: what is broken, what was not checked, which GPU this is, the counts of
- * each stage, peaks, training steps beside PyTorch's, and the slowest operations. A truncated log is accepted. */
+/* summary — one screen of a log, results first: broken items, items that were not checked, the GPU, the counts of each
+ * stage, peaks, training steps beside PyTorch's, and the slowest operations. A truncated log is accepted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

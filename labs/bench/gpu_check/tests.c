@@ -79,7 +79,7 @@ static gpu_check_end run_test(gpu_check *check, char *test, const char *name) {
     return end;
 }
 
-/* After a failure of the program that tests all operations: runs each operation and rung in a process of its own. */
+/* After a failure of the program that tests all operations: runs each operation and rung in a separate process. */
 static void run_each_operation(gpu_check *check, char *test, const char *name) {
     static const char *const rungs[] = {"naive", "fast"};
     for (int id = 0; id < LS_OP_COUNT; id++) {

@@ -1,4 +1,4 @@
-/* values — numbers that look like those of training, for what is measured. */
+/* values — numbers that look like those of training, for measurements. */
 #include <stdint.h>
 #include <stdlib.h>
 

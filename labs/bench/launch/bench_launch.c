@@ -1,11 +1,12 @@
-/* bench_launch — how long a job of N ranks takes that does nothing but meet: from the start of the launcher until it has
- * ended, with all ranks. ddprun beside torchrun, where that is found.
+/* bench_launch — the time of a job of N ranks that only form a group: from the start of the launcher until it has
+ * exited, with all ranks. ddprun is compared with torchrun, if that is installed.
  *
  *     build/bench_launch --n 1,2,4,8
  *
- * A rank is this program again (--as-rank): it joins a process group, waits for all others, and leaves. Under torchrun it is
- * once that, and once PyTorch's own group (labs/bench/peers/join_gloo.py), whose import takes seconds. Rounds take all rows
- * in turn. A run that fails takes its row with it. gnuplot draws from the CSV (plots/launch.gp). */
+ * A rank is this program again (--as-rank): it joins a process group, waits for all others, and leaves. Under torchrun,
+ * one row runs this program, and another PyTorch's own group (labs/bench/peers/join_gloo.py), whose import takes
+ * seconds. Each round runs all rows in turn. If a run fails, its row is left out. gnuplot draws from the CSV
+ * (plots/launch.gp). */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ static ls_status run_row(launch_row *row, const settings *s) {
     return status;
 }
 
-/* torchrun only where it is found, PyTorch's ranks up to --pytorch-most. */
+/* torchrun only if it is installed, PyTorch's ranks up to --pytorch-most. */
 static void plan_rows(results *r) {
     char path[BENCH_PATH_CAPACITY];
     const settings *s = r->settings;

@@ -1,7 +1,7 @@
 /* measured: one run of ddp_train as a child process.
  *   idea  : measures the program that users run, with its own clock and its own memory counters: the summary has the
  *           median of the steps after the warm-up, and each rank's peak of each category of memory
- *   bytes : what a rank sends follows from the bytes that its phases handle, as rings send them */
+ *   bytes : the bytes that a rank sends are derived from those that its phases handle, as rings send them */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Which digit each sample is made from, and the making. */
+/* Chooses the digit that each sample is made from, and makes the samples. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ mkdigits_options mkdigits_defaults(void) {
         .warp_test = true};
 }
 
-/* The splits draw from different generators, so that the size of one does not change the other. */
+/* The splits draw from different generators, so that the size of one does not affect the other. */
 static void seed_generator(ls_generator *generator, int64_t seed, ls_split split, const char *purpose) {
     char text[64];
     int length = snprintf(text, sizeof text, "%" PRId64 " %d %s", seed, (int)split, purpose);

@@ -1,6 +1,6 @@
 /* mkdigits — makes a data set of MNIST's size out of a few real digits: each sample is a real digit, shifted, rotated,
  * scaled, sheared and noisy. Training samples come from the source's training files and test samples from its t10k
- * files, so no digit is in both, in whatever form. */
+ * files, so no digit is in both, however it is warped. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +12,7 @@
 
 #define COUNT_MAX 1e9
 
-/* Options may stand before the folder and behind it. */
+/* Options may precede the folder or follow it. */
 static ls_status parse_around_folder(const ls_command *command, mkdigits_options *o, int argc, char **argv,
                                      bool *help) {
     ls_parsed parsed;

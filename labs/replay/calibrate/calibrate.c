@@ -1,4 +1,4 @@
-/* calibrate — measures what this machine's CPU devices reach, prints it, and writes it as a node for replay. */
+/* calibrate — measures the performance of this machine's CPU devices, prints it, and writes it as a node for replay. */
 #include <stdio.h>
 
 #include "common/base/file.h"

@@ -69,7 +69,7 @@ static struct ls_engine_turn *turn_of(const struct ls_engine *e, int lane, const
 }
 
 /* The duration of a host task. A hand-off takes as long as it takes to wake the thread, less if it is still spinning,
- * and nothing if it came before the thread waited for it; but before its first task a thread sleeps. */
+ * and no time if it precedes the thread's wait; but before its first task a thread sleeps. */
 static double host_us(const struct ls_engine *e, int lane, const struct ls_task *task) {
     if (!task->hand_over || !e->node) return task->us;
     const struct ls_node_host *host = ls_node_host(e->node);

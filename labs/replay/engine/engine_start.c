@@ -56,7 +56,7 @@ static int compare_locks(const void *left, const void *right) {
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Sorts, drops what is there twice; how many are left. */
+/* Sorts and removes duplicates; returns the number of remaining items. */
 static int keep_unique(void *items, int count, size_t size, int (*compare)(const void *, const void *)) {
     if (count == 0) return 0;
     qsort(items, (size_t)count, size, compare);
@@ -81,7 +81,7 @@ static bool find_devices(struct ls_engine *e) {
     return true;
 }
 
-/* A lane's tasks mostly hold the same lock, so what is collected before sorting is short. */
+/* A lane's tasks mostly hold the same lock, so the list before sorting is short. */
 static bool find_locks(struct ls_engine *e) {
     int room = 0;
     for (int lane = 0; lane < e->lane_count; lane++) {
@@ -113,7 +113,7 @@ static bool count_missing(struct ls_engine *e) {
         (void)ls_trace_meeting_tasks(e->trace, meeting, &e->absent[meeting]);
     for (int task = 0; task < ls_trace_task_count(e->trace); task++)
         (void)ls_trace_before(e->trace, task, &e->missing[task]);
-    for (int lane = 0; lane < e->lane_count; lane++) { /* the order of the lane is an edge to all but its first */
+    for (int lane = 0; lane < e->lane_count; lane++) { /* the lane's order is an edge to all but its first task */
         int count;
         const int *tasks = ls_trace_lane_tasks(e->trace, lane, &count);
         for (int i = 1; i < count; i++) e->missing[tasks[i]]++;
@@ -124,7 +124,7 @@ static bool count_missing(struct ls_engine *e) {
 static ls_timeline *create_timeline(int task_count, int link_count) {
     ls_timeline *timeline = calloc(1, sizeof *timeline);
     if (!timeline) return NULL;
-    size_t tasks = (size_t)task_count + 1, links = (size_t)link_count + 1; /* + 1: none is no reason for NULL */
+    size_t tasks = (size_t)task_count + 1, links = (size_t)link_count + 1; /* + 1: 0 items must not give NULL */
     timeline->task_count = task_count;
     timeline->link_count = link_count;
     timeline->ready_us = calloc(tasks, sizeof(double));

@@ -1,4 +1,4 @@
-/* library — where a file lies that is asked for by name. */
+/* library — finds a file by its name. */
 #include "labs/replay/engine/library.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* node — the handle of a modelled machine: opening, looking, changing. */
+/* node — the handle of a modelled machine: opens, reads and changes it. */
 #include "labs/replay/engine/node.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static char *name_of(const char *path) {
     return name;
 }
 
-/* Takes the JSON. */
+/* Takes ownership of the JSON. */
 static ls_status make(ls_node **out, ls_json *json, const char *path) {
     ls_status status = LS_ERR_NO_MEMORY;
     ls_node *node = calloc(1, sizeof *node);

@@ -1,11 +1,11 @@
-/* node_network — the second level: nodes that a network joins (node.h).
- *   keep   : a job that uses some of each node's devices sees smaller nodes
- *   view   : what a group of ranks has of its nodes and of their network. A ring enters each node once a turn, so a node
- *            sends what one of its ranks does; groups that lie side by side in the same nodes share the network evenly
- *   routes : a message to another node goes up to its host as a copy would, out over its node's network link, over the
- *            switch where that is a limit, and down at the other end. Links share their rates (links.h), so a node's
- *            transfers share its network link, and all nodes' the switch
- *   cost   : of a view a copy of the node; of routes a look at each pair of devices */
+/* node_network — the second level: nodes that a network connects (node.h).
+ *   keep   : a job that uses only some of each node's devices runs on smaller nodes
+ *   view   : a group's share of its nodes and of their network. A ring enters each node once per turn, so a node sends
+ *            as much as one of its ranks; groups in the same nodes share the network evenly
+ *   routes : a message to another node goes to its host as a copy would, over its node's network link, over the switch
+ *            if that is a limit, and to the device at the other end. Transfers share the rates of links (links.h), so a
+ *            node's transfers share its network link, and those of all nodes the switch
+ *   cost   : a copy of the node for a view; a pass over each pair of devices for routes */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 /* --- fewer devices ------------------------------------------------------------------------------------------------ */
 
-/* Those of more ranks than are left, if they were ranks of one node. */
+/* Drops rows of more ranks than are left, if they were ranks of one node. */
 static void drop_rows(struct ls_node_measured *rows, struct ls_node_table *table, int left, int before) {
     int kept = 0;
     for (int i = 0; i < table->count; i++)
@@ -25,7 +25,7 @@ static void drop_rows(struct ls_node_measured *rows, struct ls_node_table *table
     *table = (struct ls_node_table){kept > 0 ? rows : NULL, kept};
 }
 
-/* The routes move up; the host's are the last. */
+/* The routes are moved up; the host's are the last. */
 ls_status ls_node_keep(ls_node *node, int devices) {
     int before = node->device_count;
     if (devices > before)
@@ -110,7 +110,7 @@ static void add_links(struct network *n) {
     if (isfinite(link.GBps)) add_link(n->node, link, "switch");
 }
 
-/* Appends a route of the first node as it is in node k. */
+/* Appends a route of the first node, translated to node k. */
 static void append(struct network *n, struct ls_route *route, const struct ls_route *more, int k) {
     for (int i = 0; i < more->count && route->count < LS_NODE_MAX_ROUTE; i++, route->count++) {
         route->link[route->count] = k * n->links + more->link[i];
@@ -156,7 +156,7 @@ static void find_routes(struct network *n) {
     }
 }
 
-/* Links that the longest way from one node to another crosses. */
+/* The number of links on the longest route from one node to another. */
 static int longest_way(const ls_node *node) {
     int up = 0, down = 0;
     for (int d = 0; d < node->device_count; d++) {

@@ -1,9 +1,9 @@
-/* node_read — a node out of its JSON (labs/replay/nodes/README.md tells the format).
- *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, place, limits. The
- *           same tables say which members there may be and which figures need a source. Links and what is a curve,
- *           products by their rows and measured collectives, are read one by one
- *   fails : json.h reports the first thing that is wrong, with its line; reading goes on with zeros and the node is
- *           then dropped */
+/* node_read — reads a node from its JSON (format: labs/replay/nodes/README.md).
+ *   idea  : the figures of the three groups device, host and collectives are rows of tables: name, offset, limits. The
+ *           same tables list the allowed members and the figures that need a source. Links and curves (multiplies by
+ *           their rows, measured collectives) are read one by one
+ *   fails : json.h reports the first error, with its line; reading continues with zeros, and the node is then
+ *           dropped */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define LS_MAX_US 1e9
 #define LS_MAX_RATE 1e9    /* GFLOPs, GBps */
-#define LS_LEAST_RATE 1e-3 /* a rate is divided by */
+#define LS_LEAST_RATE 1e-3 /* rates are divisors */
 #define LS_LEAST_SHARE 1e-6
 #define LS_MAX_BYTES (1LL << 50)
 #define LS_MAX_RANKS 1000000
@@ -76,7 +76,7 @@ static const char *const tables[LS_NODE_TABLES] = {[LS_NODE_ALL_REDUCE] = "all_r
                                                    [LS_NODE_REDUCE_SCATTER] = "reduce_scatter_us",
                                                    [LS_NODE_BETWEEN] = "network_all_reduce_us"};
 
-/* Figures that are read elsewhere, for the sources. */
+/* Figures that other functions read, for the check of sources. */
 static const struct figure link_figures[] = {{.name = "GBps"}, {.name = "latency_us"}, {0}};
 
 static const struct group {
@@ -120,7 +120,7 @@ static const cJSON *read_group(ls_node *node, const struct group *group) {
 
 /* --- links -------------------------------------------------------------------------------------------------------- */
 
-/* A device's number, or -1: the name is no device's, -2: it is none that the node has. */
+/* A device's number, or -1: the name is not a device's, -2: the node does not have that device. */
 static int device_of(const ls_node *node, const char *name) {
     char canonical[LS_NODE_VERTEX_CAPACITY];
     if (strncmp(name, "gpu", 3) != 0) return -1;
@@ -175,7 +175,7 @@ static void read_link(ls_node *node, const cJSON *object) {
     node->links[node->link_count++] = link;
 }
 
-/* A switch that a single link knows leads nowhere: most likely its name is misspelt. */
+/* A switch with a single link leads nowhere: most likely its name is misspelt. */
 static void check_switches(ls_node *node, const cJSON *links) {
     int known[LS_NODE_MAX_VERTICES] = {0};
     for (int i = 0; i < node->link_count; i++) {
@@ -203,7 +203,7 @@ static void read_links(ls_node *node) {
 
 /* --- curves ------------------------------------------------------------------------------------------------------- */
 
-/* The rows of a member that may be left out; none, too, once something has been refused. */
+/* The rows of an optional member; none after an error. */
 static const cJSON *read_rows(ls_node *node, const cJSON *object, const char *name, int most, int *count) {
     *count = 0;
     if (!ls_json_has(object, name)) return NULL;
@@ -236,7 +236,7 @@ static void read_product(ls_node *node, const cJSON *row, struct ls_node_product
                        LS_LEAST_SHARE);
 }
 
-/* More rows take longer, if not much. */
+/* More rows must take longer, even if only slightly. */
 static bool ascends(const struct ls_node_product *before, const struct ls_node_product *product) {
     return before->rows < product->rows && before->rows / before->share <= product->rows / product->share;
 }
@@ -281,7 +281,7 @@ static bool in_order(const struct ls_node_measured *before, const struct ls_node
 static ls_status read_table(ls_node *node, const cJSON *collectives, int operation) {
     int count, filled = 0;
     const cJSON *rows = read_rows(node, collectives, tables[operation], LS_NODE_MAX_ROWS, &count), *row;
-    if (count == 0) return LS_OK; /* ls_node_read looks at what failed */
+    if (count == 0) return LS_OK; /* ls_node_read checks for failures */
     struct ls_node_measured *table = node->tables[operation] = calloc((size_t)count, sizeof *table);
     if (!table) return LS_ERR_NO_MEMORY;
     cJSON_ArrayForEach(row, rows) {
@@ -300,7 +300,7 @@ static ls_status read_tables(ls_node *node, const cJSON *collectives) {
     return status;
 }
 
-/* Figures that say something together only. */
+/* Figures that must be given in pairs. */
 static void check_pairs(ls_node *node) {
     static const struct {
         const char *group, *what, *one, *other;
@@ -321,7 +321,7 @@ static void check_pairs(ls_node *node) {
 
 /* --- sources ------------------------------------------------------------------------------------------------------ */
 
-/* Whether "device" or "device.kernel_us" names a group, or a figure that is there. */
+/* Whether "device" or "device.kernel_us" names a group, or an existing figure. */
 static bool is_figure(const ls_node *node, const char *name) {
     const cJSON *root = ls_json_root(node->json);
     for (int g = 0; g < GROUPS; g++) {

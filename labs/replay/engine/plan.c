@@ -1,4 +1,4 @@
-/* plan — the defaults, and how a batch is cut. */
+/* plan — the defaults, and the split of a batch. */
 #include "labs/replay/engine/plan.h"
 
 #include <math.h>

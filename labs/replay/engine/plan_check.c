@@ -1,9 +1,9 @@
-/* plan_check — what can be replayed, before anything is.
- *   refuses : what the programs refuse (a rank of DDP without samples), what the node does not have, and traces that
- *             are too large for memory
- *   estimate: launches and kernels of each device, hand-overs, buckets and their messages, counted by formula: within a
- *             factor of 2 (tests/replay). Exact would be the recording itself
- *   cost    : a look at every parameter */
+/* plan_check — checks whether a plan can be replayed, before any replay.
+ *   refuses : plans that the programs refuse (a rank of DDP without samples), that exceed the node, or whose traces are
+ *             too large for memory
+ *   estimate: launches and kernels of each device, hand-offs, buckets and their messages, counted by formula: within a
+ *             factor of 2 (tests/replay). Only a recording is exact
+ *   cost    : a pass over all parameters */
 #include <math.h>
 
 #include "common/base/chunk.h"
@@ -15,11 +15,11 @@ enum { LS_PLAN_MAX_STEPS = 1 << 20, LS_PLAN_MAX_RANKS = 1 << 20 };
 static const double max_batch = 1e9;
 
 #define TIB 1099511627776.0
-static const double most_held_bytes = 64 * TIB; /* meta devices have addresses for that, on 64 of them */
+static const double most_held_bytes = 64 * TIB; /* the address space of 64 meta devices */
 
 /* Messages of an all-reduce, all ranks together. */
 static double messages_of(ls_pattern pattern, int ranks) {
-    bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 there, and N - 1 back */
+    bool one_way = pattern == LS_PATTERN_SERVER || pattern == LS_PATTERN_TREE; /* N - 1 in each direction */
     if (one_way) return 2.0 * (ranks - 1);
     return ranks * ls_cost_pattern(pattern, ranks, 1, &(ls_hockney){0, 1, INFINITY}).messages;
 }
@@ -29,7 +29,7 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     for (int p = 0; p < w->parameter_count; p++) floats += (double)w->parameter_counts[p];
     double buckets = fmin(w->ready_count, 1 + floor(sizeof(float) * floats / most_bytes));
     double of_device = 2.0 * w->work_count + 8, together = 0; /* launches and kernels; the batch, the loader, waits */
-    if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-overs, copies and their launches */
+    if (o->mode == LS_PLAN_DP) of_device += 12;               /* hand-offs, copies and their launches */
     of_device *= o->micro_batches;
     if (o->mode == LS_PLAN_DDP && o->tensor_us > 0) of_device += 2.0 * w->ready_count; /* hooks and their launches */
     if (o->mode == LS_PLAN_DDP && o->top_k > 0)
@@ -42,7 +42,7 @@ double ls_plan_estimate(const ls_workload *w, const struct ls_plan *o) {
     return o->steps * (o->devices * of_device + together);
 }
 
-/* A graph holds what each step does alike, on one device. */
+/* A graph captures work that is the same in each step, on one device. */
 static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
     if (!o->graph) return LS_OK;
     if (ls_node_host(node)->runs_compute)
@@ -59,7 +59,7 @@ static ls_status check_graph(const ls_node *node, const struct ls_plan *o) {
     return LS_OK;
 }
 
-/* What leaves memory to others, or makes it again. */
+/* Options that shard or recompute memory. */
 static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     if (o->every != 0 && w->layer_count == 0)
         return ls_fail(
@@ -81,7 +81,7 @@ static ls_status check_memory(const ls_workload *w, const struct ls_plan *o) {
     return LS_OK;
 }
 
-/* Where groups of ranks lie on several nodes: alike on each. */
+/* Groups of ranks on several nodes must have the same layout on each. */
 static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
     int devices = ls_node_device_count(node), tensor = o->tensor;
     int own = tensor < devices ? devices / tensor : 1; /* replicas of a node */
@@ -99,7 +99,7 @@ static ls_status check_nodes(const ls_node *node, const struct ls_plan *o) {
     return LS_OK;
 }
 
-/* Ranks that share layers. */
+/* Options of ranks that share layers. */
 static ls_status check_tensor(const ls_workload *w, const struct ls_plan *o) {
     const char *other = o->every != 0                           ? "--checkpoint-activations"
                         : o->graph                              ? "--cuda-graph"

@@ -1,7 +1,7 @@
 /* workload — reads a file that describes a network layer by layer.
- *   idea  : layers are read in the order of the forward pass (workload_layers.c); the operations of a step follow from
- *           them by rule (workload_step.c), so the file says nothing of those
- *   fails : everything is refused at its line; what the layers add up to must be what the file promises */
+ *   idea  : layers are read in the order of the forward pass (workload_layers.c); the operations of a step are derived
+ *           from them by rules (workload_step.c), so the file does not contain operations
+ *   fails : errors are reported with their line; the layers' totals must equal those in the file */
 #include "labs/replay/engine/workload.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static void check_notes(struct ls_workload_reader *r, const cJSON *root) {
     }
 }
 
-/* The index of a member's text in a list that ends with NULL; refused if it is not there. */
+/* The index of a member's text in a list that ends with NULL; refused if it is not in the list. */
 static int read_choice(struct ls_workload_reader *r, const cJSON *object, const char *name,
                        const char *const *choices) {
     const char *text = ls_json_text(r->json, object, name);
@@ -84,7 +84,7 @@ static void read_head(struct ls_workload_reader *r, const cJSON *root) {
     read_defaults(r, root);
 }
 
-/* What the layers add up to, against what the file promises: a figure with a slip of the pen is found here. */
+/* Compares the layers' totals with those in the file, which finds typing errors. */
 static void check_totals(struct ls_workload_reader *r, const cJSON *root) {
     double promised =
         (double)ls_json_whole(r->json, root, "parameters", 0, INT64_C(10) * LS_MAX_ELEMENTS * LS_MAX_KERNELS);

@@ -1,9 +1,11 @@
-/* workload_deduce — deduces what a trace does not record of its network from the bytes that its kernels moved.
+/* workload_deduce — deduces properties of a network that its trace does not record from the bytes that its kernels
+ *   moved.
  *   norms : a weight as long as its bias is a batch norm's, which also has a running mean and variance. Batch norms run
  *           in this order in forward, and in the reverse order in backward. Unless there are as many such pairs as
  *           operations, neither is deduced
- *   memory: the activations that forward keeps for backward, and what backward needs in addition, follow from the bytes
- *           of forward's kernels: each reads what the one before has written (the first: the input) and writes the rest
+ *   memory: the activations that forward keeps for backward, and the additional memory of backward, follow from the
+ *           bytes of forward's kernels: each reads the output of the previous one (the first: the input), and the
+ *           remaining bytes are its own output
  *   cost  : one pass over the operations */
 #include <limits.h>
 #include <math.h>
@@ -36,8 +38,8 @@ static void find_batchnorms(ls_workload *w, const ls_trace *trace) {
     free(channels);
 }
 
-/* Of a sample. Operations that add a bias run in place, except the one that keeps the sum and also writes its GELU.
- * Batch norm reads its input twice, a sum reads two inputs, a pool reads each window once. */
+/* Estimates the memory of a sample. Operations that add a bias run in place, except the one that keeps the sum and also
+ * writes its GELU. Batch norm reads its input twice, a sum reads two inputs, a pool reads each window once. */
 static void estimate_memory(ls_workload *w) {
     double in = w->input_bytes, largest = 0;
     for (int k = 0; k < w->work_count; k++) {

@@ -1,7 +1,7 @@
 /* workload_layers — the layers of a workload's file, blocks unfolded, in the order of the forward pass.
  *   cost  : linear in the unfolded layers, of which there are at most LS_MAX_LAYERS: they are counted before they are
  *           unfolded
- *   fails : everything is refused at its line */
+ *   fails : errors are reported with their line */
 #include "labs/replay/engine/workload_layers.h"
 
 #include <limits.h>
@@ -45,7 +45,7 @@ static enum ls_layer_rule find_rule(struct ls_workload_reader *r, const cJSON *o
     return kinds[0].rule;
 }
 
-/* The name of a layer or block behind that of the block around it, with a dot in between; "" adds nothing. */
+/* Appends the name of a layer or block to that of the enclosing block, with a dot in between; "" adds nothing. */
 static void join_name(struct ls_workload_reader *r, const cJSON *object, const char *around, char *path) {
     const char *name = ls_json_text(r->json, object, "name");
     if (strlen(name) > LS_MAX_NAME) {
@@ -109,7 +109,7 @@ static void read_layer(struct ls_workload_reader *r, const cJSON *object, const 
     layer->cut = read_cut(r, object);
     if (ls_json_has(object, "heads")) layer->heads = (int)ls_json_whole(r->json, object, "heads", 1, 100000);
     if (ls_json_has(object, "parameters")) read_parameters(r, object, path, layer);
-    double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance of each channel */
+    double buffers = number_or(r, object, "buffers", 0); /* a mean and a variance per channel */
     w->buffer_bytes += sizeof(float) * buffers;
     if (layer->rule == LS_RULE_PASS) layer->channels = (int)fmin(buffers / 2, INT_MAX);
     r->total_flops += layer->flops;
@@ -139,7 +139,7 @@ static int64_t count_layers(struct ls_workload_reader *r, const cJSON *list, int
 
 static void read_list(struct ls_workload_reader *r, const cJSON *list, const char *around, bool outermost);
 
-/* NAME if it is there once, otherwise NAME.0, NAME.1, ... (from "first" on). */
+/* NAME if the block occurs once, otherwise NAME.0, NAME.1, ... (from "first" on). */
 static void read_block(struct ls_workload_reader *r, const cJSON *block, const char *around, bool outermost) {
     char path[LS_MAX_PATH], numbered[LS_MAX_PATH + 24];
     ls_json_only(r->json, block, block_members);

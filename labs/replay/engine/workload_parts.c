@@ -36,7 +36,7 @@ const char *ls_workload_text(struct ls_workload_parts *parts, const char *text) 
     return note->text;
 }
 
-/* Room for one item more in an array that grows by half; false: there is no memory. */
+/* Makes room for one more item in an array that grows by half; false: out of memory. */
 static bool make_room(struct ls_workload_parts *parts, void *array, size_t item_nbytes, int count, size_t *room) {
     if (parts->failed) return false;
     if ((size_t)count < *room) return true;
@@ -57,7 +57,7 @@ void ls_workload_add_work(struct ls_workload_parts *parts, const struct ls_work 
     w->work[w->work_count++] = *work;
 }
 
-/* Names and counts share one number of places. */
+/* Names and counts have one common capacity. */
 int ls_workload_add_parameter(struct ls_workload_parts *parts, const char *name, uint64_t count) {
     ls_workload *w = &parts->workload;
     size_t room = parts->parameter_room;

@@ -1,4 +1,4 @@
-/* csv: a file with a head, as the benches write it: cells between commas, in quotes where they hold commas. */
+/* csv: a file with a head, as the benches write it: cells separated by commas, in quotes if they contain commas. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ static ls_status read_text(fit_tn_csv *csv) {
     return ls_fail(LS_ERR_INVALID, "%s contains a zero byte; expected CSV", csv->path);
 }
 
-/* Takes the cell at *at in place and moves behind it and the comma or the newline, which it returns ('\0': the end).
- * '"': a quote is not closed, or not at the cell's ends. */
+/* Takes the cell at *at in place and advances *at past it and the comma or newline, which it returns ('\0': the end).
+ * '"': a quote is not closed, or not at the ends of the cell. */
 static char take_cell(char **at, char **cell, int *line) {
     char *from = *at, *to = *at;
     *cell = to;
@@ -41,9 +41,9 @@ static char take_cell(char **at, char **cell, int *line) {
     return end;
 }
 
-/* Room for another cell and, with the first of a row, its line. */
+/* Makes room for another cell and, with the first of a row, its line. */
 static bool grow(fit_tn_csv *csv, int cells) {
-    if ((cells & (cells - 1)) != 0) return true; /* the room is a power of two */
+    if ((cells & (cells - 1)) != 0) return true; /* the capacity is a power of two */
     size_t room = cells > 0 ? 2 * (size_t)cells : 1;
     char **more = realloc(csv->cells, room * sizeof *more);
     if (more) csv->cells = more;

@@ -1,4 +1,4 @@
-/* fit_tn — fits T_N = T1 / N + Tcomm(N) to step times, and says which law they support.
+/* fit_tn — fits T_N = T1 / N + Tcomm(N) to step times, and prints the law that they support.
  *
  *     build/fit_tn --points 1:100,2:52,4:28,8:15 --predict 16,32
  *     build/fit_tn --csv build/results/dp_vs_ddp.csv --model convnet --mode ddp --plot build/results/tn_fit.png */

@@ -1,10 +1,10 @@
 /* points: from --points, or from the rows of a CSV file.
  *
- * Columns that count: mode ("single", "DP", "DDP"), n, step_ms; and, where they are there, model, batch,
- * per_device_batch, exposed_ms, oversubscribed, bucket_cap_mb, how, and what says on what (node and host_lock_us; or
- * device_name, cpu and cores). A row is of all devices of one N: a file with a column `device`, or with an N twice,
- * is refused. T1 is the row "single" of n = 1: the plain path on one device is the same number for both
- * modes, so the mode's own row of N = 1 is not taken beside it. The row "single" of n = 4 is T1(b/4). */
+ * Columns that count: mode ("single", "DP", "DDP"), n, step_ms; and, if present, model, batch, per_device_batch,
+ * exposed_ms, oversubscribed, bucket_cap_mb, how, and those of the machine (node and host_lock_us; or device_name, cpu
+ * and cores). A row is of all devices of one N: a file with a column `device`, or with an N twice, is refused. T1 is
+ * the row "single" of n = 1: the plain path on one device has the same time for both modes, so the mode's own row of N
+ * = 1 is not used. The row "single" of n = 4 is T1(b/4). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static ls_status parse_points(fit_tn_data *data, const char *text) {
 
 /* --- the CSV ----------------------------------------------------------------------------------------------------- */
 
-/* Columns by the names below; -1: the file does not have it. */
+/* Columns by the names below; -1: not in the file. */
 enum {
     MODE,
     N,
@@ -105,7 +105,7 @@ static ls_status open_rows(struct rows *rows, const fit_tn_settings *settings) {
     return status;
 }
 
-/* The only model of the file, or the one that was asked for. */
+/* The only model of the file, or the requested one. */
 static ls_status settle_model(struct rows *rows) {
     const char *first = cell(rows, 1, MODEL);
     for (int row = 1; row < rows->csv.rows; row++) {
@@ -134,9 +134,9 @@ static ls_status read_n(int *n, const struct rows *rows, int row) {
                    cell(rows, row, N));
 }
 
-/* The step time of one device with the share of one of `wanted`, NAN: there is none. In replay's files that row has the
- * same n; in the bench's, whose rows of one device have n = 1, it is the one with that share (NULL: not looked for).
- * The first with n = 1 is T1 in both. */
+/* The step time of one device with the share of one of `wanted` devices, NAN: there is none. In replay's files that row
+ * has the same n; in the bench's, whose rows of one device have n = 1, it is the row with that share (NULL: not
+ * searched). The first with n = 1 is T1 in both. */
 static ls_status alone(double *ms, const struct rows *rows, int wanted, const char *share) {
     *ms = NAN;
     int found = 0, like = 0;
@@ -191,7 +191,7 @@ static ls_status expect_new(const struct rows *rows, int row, const char *mode) 
     return status;
 }
 
-/* Whether each device's batch, and not that of all together, is the same in two rows. */
+/* Whether two rows have the same batch per device, rather than the same total. */
 static bool are_weak(const struct rows *rows, int first, int row) {
     return strcmp(cell(rows, first, SHARE), cell(rows, row, SHARE)) == 0 &&
            strcmp(cell(rows, first, BATCH), cell(rows, row, BATCH)) != 0;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The planner's order beside the measured one: labs/replay/plan/check.sh BUILD [ROUNDS [MODELS]]   (make plan-check)
+# Compares the planner's order with the measured one: labs/replay/plan/check.sh BUILD [ROUNDS [MODELS]] (make plan-check)
 #
 # For deep, wide and gpt on 2 and 4 devices, a list of combinations is planned, and run in virtual time: devices take turns on one core, each
-# thread's CPU time is recorded, and replay sets the pieces side by side, as if each device had a core. So a busy machine disturbs little,
-# and four devices need no four cores. The node is this machine as build/calibrate measures it, with a core for each device.
+# thread's CPU time is recorded, and replay runs the tasks in parallel, as if each device had a core. So a busy machine disturbs little, and
+# four devices do not need four cores. The node is this machine as build/calibrate measures it, with a core for each device.
 #
-# A pair of combinations counts if their runs lie apart (the slowest of one is faster than the fastest of the other). It is ordered rightly
-# if the plan has the same one first. With one round there is no spread, and all pairs count. The figures are in
+# A pair of combinations counts if their runs do not overlap (the slowest of one is faster than the fastest of the other). It is ordered
+# correctly if the plan has the same one first. With one round there is no spread, and all pairs count. The figures are in
 # BUILD/results/plan_check.txt. PLAN_CHECK_QUICK=1: the node is that of calibrate --quick.
 set -eu
 build=$1
@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 mkdir -p "$out"
 
-# node FROM N: the node with N devices, each with a core of its own, whose threads are awake.
+# node FROM N: the node with N devices, each with its own core, whose threads are awake.
 node() {
     awk -v n="$2" '
         /"devices":\t[0-9]/ { sub(/[0-9]+/, n) }
@@ -69,7 +69,7 @@ END
 check() {
     model=$1 n=$2 batch=$3 data=$4 from=$5
     node "$from" "$n"
-    # a pipeline of wide has two stages at most; all that does not fit together is left out
+    # a pipeline of wide has at most two stages; combinations that do not fit are left out
     "$build/plan" --model "$model" --data "$data" --devices "$n" --memory 1000G --batch "$batch" --optimizer adam --precision fp32 \
         --node "$work/node_$n.json" --out "$work" --quiet >/dev/null
     combinations "$n" >"$work/combinations"
@@ -85,7 +85,7 @@ check() {
     done >>"$work/runs.csv"
 }
 
-# Medians, and which pairs are ordered rightly.
+# Medians, and the pairs that are ordered correctly.
 judge() {
     sort -t, -k1,1 -k2,2n -k5,5g "$1" | awk -F, '
         function median(list, count,   i, j, t) {
@@ -123,7 +123,7 @@ done
 for n in 2 4; do
     for model in $models; do
         case $model in
-        gpt) check gpt "$n" 16 sums:0 "$work/machine.json" ;; # what it holds lies in caches
+        gpt) check gpt "$n" 16 sums:0 "$work/machine.json" ;; # its data fits into caches
         wide) check wide "$n" 64 random:0 "$work/machine--beyond-cache.json" ;;
         *) check "$model" "$n" 128 random:0 "$work/machine--beyond-cache.json" ;;
         esac

@@ -1,5 +1,6 @@
-/* combinations: which options are tried together. What does not go together the programs say themselves, so every list is
- * crossed with every other. A technique that ddp_train learns is a line more here. */
+/* combinations: the combinations of options that are tried. The programs themselves refuse options that exclude one
+ * another, so every list is crossed with every other. A technique that is added to ddp_train needs one more line
+ * here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,12 +9,12 @@
 
 static const char *const shards[] = {"", " --shard-state 1", " --shard-state 2", " --shard-state 3"};
 static const char *const kept[] = {"", " --checkpoint-activations sqrt"};
-static const int micro_batches[] = {1, 4}; /* of a pipeline: so many times its stages, where 1 makes no sense */
+static const int micro_batches[] = {1, 4}; /* of a pipeline: times its stages, since 1 makes no sense there */
 static const struct {
     ls_dtype precision;
     const char *option;
 } precisions[] = {{LS_FP32, ""}, {LS_BF16, " --precision bf16"}, {LS_FP16, " --precision fp16"}};
-enum { TRIED_PRECISIONS = 2 }; /* fp16 only if it is asked for: it is as fast as bf16, and needs loss scaling */
+enum { TRIED_PRECISIONS = 2 }; /* fp16 only on request: it is as fast as bf16, and needs loss scaling */
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -42,14 +43,14 @@ static ls_status add(planner_results *results, ls_plan_mode mode, const char *op
     return LS_OK;
 }
 
-/* Micro-batches of equal size: as many as are wanted, or the next divisor of a replica's samples below. */
+/* The number of micro-batches of equal size: `wanted`, or the next lower divisor of a replica's samples. */
 static int divide_samples(double batch, int replicas, int wanted) {
     long long samples = (long long)batch / replicas;
     while (wanted > 1 && samples % wanted != 0) wanted--;
     return wanted;
 }
 
-/* In all precisions, with activations kept or made again, in one micro-batch and in several. */
+/* Adds rows for all precisions, with activations kept or recomputed, in one micro-batch and in several. */
 static ls_status add_ways(planner_results *results, ls_plan_mode mode, const char *layout, int stages, int replicas) {
     const int asked = results->settings->precision;
     ls_status status = LS_OK;

@@ -1,4 +1,4 @@
-/* files: what a row is, in text, CSV and JSON; and the results for programs. */
+/* files: the columns of a row in text, CSV and JSON; and the results in machine-readable form. */
 #include <math.h>
 
 #include "common/base/file.h"
@@ -52,7 +52,7 @@ static const char *reason_of(char cell[BENCH_CELL], const void *of) {
 #define FILED(text, title, ...) BENCH_COLUMN(.name = text, __VA_ARGS__)
 #define SHOWN(text, title, ...) BENCH_COLUMN(.head = title, __VA_ARGS__, MIBS)
 
-/* Of the files. */
+/* The columns of the files. */
 const bench_column planner_columns[] = {
     {.name = "program", .text = program_of},
     {.name = "options", BENCH_AT(BENCH_CHARS, planner_row, options)},

@@ -4,7 +4,7 @@
  *     build/plan gpt:12,12,768,256 --devices 8 --memory 2G --node dgx1-v100 --batch 64
  *     build/plan resnet50 --devices 8 --node hgx-h200 --batch 256
  *
- * Exit status 0 also where nothing fits: that is an answer. */
+ * The exit status is 0 even if nothing fits: that is an answer. */
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,7 +39,8 @@ static ls_status open_inputs(planner_results *results, planner_settings *s) {
     return LS_OK;
 }
 
-/* The plainest combination says what is wrong with all of them: with the model, its data, or the batch. */
+/* Runs the plainest combination first, to report errors that concern all of them: in the model, its data, or the
+ * batch. */
 static ls_status check_first(const planner_results *results) {
     const planner_row *first = results->rows;
     return isnan(first->total_bytes) ? ls_fail(LS_ERR_USAGE, "%s", first->reason) : LS_OK;

@@ -1,12 +1,12 @@
 /* What the parts of the planner share: which combinations of options fit into a device's memory, and how fast they would be.
  *
- *     settings.c       command line -> planner_settings      combinations.c   which combinations there are: tables
+ *     settings.c       command line -> planner_settings      combinations.c   the combinations: tables
  *     run.c            a combination -> a row                judge.c          rows -> their order, and the answers
  *     present.c        rows -> stdout                        files.c          rows -> CSV and JSON
  *
- * A combination is options of dp_train or ddp_train, as they are typed. The program's own code says whether they go together,
- * builds what it builds and takes its steps, on meta devices (labs/replay/record): so bytes are counted, and times are
- * replayed. Nothing here knows what a mode holds or does. */
+ * A combination is a list of options of dp_train or ddp_train, as typed. The program's own code checks whether they can
+ * be combined, builds its objects and runs its steps, on meta devices (labs/replay/record): so bytes are counted, and
+ * times are replayed. The planner knows nothing about the modes. */
 #ifndef LABS_REPLAY_PLAN_PLANNER_H
 #define LABS_REPLAY_PLAN_PLANNER_H
 
@@ -25,12 +25,12 @@ enum { PLANNER_OPTIONS = 160, PLANNER_REASON = 600, PLANNER_MOST_DEVICES = 64 };
 typedef struct planner_settings {
     const char *model, *workload; /* one of them; the other is NULL */
     int devices;
-    size_t memory_bytes; /* of a device; 0: not given, and then the node's */
+    size_t memory_bytes; /* of a device; 0: not given, the node's is used */
     int64_t batch;       /* samples of a step over all devices; 0: the workload's, or ddp_train's default */
     const char *node, *data;
     bool node_is_default;
-    double host_lock_us;      /* < 0: what the node says */
-    int optimizer, precision; /* as ddp_train has them; below 0: its default; all precisions that are planned */
+    double host_lock_us;      /* < 0: the node's */
+    int optimizer, precision; /* ddp_train's values; below 0: its default; all precisions that are planned */
     int top;                  /* lines of a table */
     const char *folder, *json;
     bool quiet;
@@ -53,18 +53,18 @@ typedef enum planner_verdict {
     PLANNER_FITS,
     PLANNER_TOO_LARGE,
     PLANNER_REFUSED,  /* the program refuses the combination: `reason` is its line */
-    PLANNER_UNPLANNED /* it may run, and replay cannot say how: `reason` says why */
+    PLANNER_UNPLANNED /* it may run, but cannot be replayed: `reason` says why */
 } planner_verdict;
 
 typedef struct planner_row {
     ls_plan_mode mode;
-    char options[PLANNER_OPTIONS]; /* beyond what all have; "": none */
+    char options[PLANNER_OPTIONS]; /* beyond the common ones; "": none */
     planner_verdict verdict;
     char reason[PLANNER_REASON];
-    /* of the device that holds most, counted: each category's peak, and that of all together */
+    /* of the device that holds most, counted: the peak of each category, and of all together */
     int device;
     double bytes[LS_MEMORY_COUNT], total_bytes;
-    double over_bytes; /* beyond the limit; at most 0 where it fits */
+    double over_bytes; /* beyond the limit; at most 0 if it fits */
     /* replayed; NAN unless it fits */
     double step_ms, samples_per_s;
     double compute, communication, host, idle; /* parts of the step, mean of the devices */
@@ -81,10 +81,10 @@ typedef struct planner_results {
     planner_row *rows;
 } planner_results;
 
-/* Appends a row for each combination on so many devices, the plainest first. LS_ERR_NO_MEMORY. */
+/* Appends a row for each combination on the given devices, the plainest first. LS_ERR_NO_MEMORY. */
 ls_status planner_list(planner_results *results);
 
-/* What is never planned, and why; ended by one without options. */
+/* An option that is never planned, and why; the list ends with one without options. */
 struct planner_omission {
     const char *options, *reason;
 };
@@ -96,13 +96,14 @@ const char *planner_devices_option(const planner_row *row);
 
 /* --- a run, and the judgement ------------------------------------------------------------------------------------- */
 
-/* Fills the row in. Fails only where all further rows would, as without memory: a refusal is a verdict. */
+/* Fills the row in. Fails only if all further rows would, for instance without memory: a refusal is a verdict. */
 ls_status planner_run(planner_row *row, const planner_results *results);
 
-/* Best first: those that fit, by their step; then what does not, by how much is missing; then the others, as they were. */
+/* Sorts the best first: rows that fit, by step time; then those that do not, by the missing memory; then the others, in
+ * their order. */
 ls_status planner_sort(planner_results *results);
 
-/* The first that fits; NULL: none does. The one of those with a verdict that holds least; NULL: none has a figure. */
+/* The first row that fits; NULL: none does. The row that holds least, of those with figures; NULL: there is none. */
 const planner_row *planner_fastest(const planner_results *results);
 const planner_row *planner_smallest(const planner_results *results);
 int planner_count(const planner_results *results, planner_verdict verdict);
@@ -118,7 +119,7 @@ extern const bench_column planner_columns[], planner_fitting_columns[], planner_
 
 ls_status planner_print(const planner_results *results);
 
-/* Checks that the outputs can be written, and name no input: before anything is run. */
+/* Checks, before any run, that the outputs can be written, and name no input. */
 ls_status planner_prepare_files(const planner_settings *settings);
 ls_status planner_write_files(const planner_results *results);
 

@@ -1,4 +1,5 @@
-/* present: the answer first, then what fits, what does not, what cannot be combined, and what is not planned. */
+/* present: the answer first, then the rows that fit, those that do not, combinations that are refused, and those that
+ * are not planned. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ static const char *of_row(char text[LS_BYTES_TEXT_CAPACITY], const planner_row *
     return ls_bytes_text(text, row->total_bytes);
 }
 
-/* The whole command but for what all have. */
+/* The whole command without the common options. */
 static void put_command(const planner_row *row, const planner_results *results) {
     printf("%s %s %d%s%s", planner_program(row), planner_devices_option(row), results->settings->devices,
            row->options[0] ? " " : "", row->options);
@@ -72,7 +73,7 @@ static bool is_first_of_its_reason(const planner_results *results, const planner
     return true;
 }
 
-/* A line for each reason, with the first combination that it is given for. */
+/* A line for each reason, with the first combination that has it. */
 static void put_reasons(const planner_results *results, planner_verdict verdict, const char *title) {
     for (const planner_row *row = results->rows; row < results->rows + results->count; row++) {
         if (row->verdict != verdict || !is_first_of_its_reason(results, row)) continue;

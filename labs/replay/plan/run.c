@@ -1,5 +1,5 @@
-/* run: one combination. A model is trained by the program's own code on meta devices; a workload is described, and the real
- * step runs with the description. Either way the step is recorded, gets the node's times, and is replayed. */
+/* run: one combination. A model is trained by the program's own code on meta devices; a workload is described, and the
+ * real step runs with the description. In both cases the step is recorded, gets the node's times, and is replayed. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ void planner_make_common(planner_common *common, const planner_settings *s) {
     if (s->optimizer >= 0) add_word(common, "optimizer", optimizers[s->optimizer]);
 }
 
-/* Those of all combinations, and the row's own; they lie in `common` and `own`. */
+/* The common options, and the row's own; their texts are in `common` and `own`. */
 static int list_words(char *words[WORDS], planner_common *common, char own[PLANNER_OPTIONS], const planner_row *row) {
     int count = 0;
     for (int i = 0; i < common->count; i++) words[count++] = common->words[i];
@@ -102,7 +102,7 @@ static ls_status run_workload(planner_row *row, const planner_results *results, 
     }
     plan->gil = ls_node_host(results->node)->lock_us > 0;
     row->verdict =
-        PLANNER_UNPLANNED; /* if that fails: the program takes the options, and the description does not do for them */
+        PLANNER_UNPLANNED; /* if that fails: the program accepts the options, but the description does not suffice for them */
     ls_status status = record_memory(&memory, results->workload, results->node, plan);
     if (status != LS_OK) return status;
     bool first = memory.first.peak_total_bytes >= memory.last.peak_total_bytes;
@@ -116,7 +116,7 @@ static ls_status run_workload(planner_row *row, const planner_results *results, 
 
 /* --- a row --------------------------------------------------------------------------------------------------------- */
 
-/* Keeps the first error of a run; warnings and notes are about combinations that nobody has chosen. */
+/* Keeps the first error of a run; warnings and notes concern combinations that the user has not chosen. */
 static void keep_error(void *context, const char *line) {
     static const char mark[] = ": error: ";
     planner_row *row = context;

@@ -55,7 +55,7 @@ static ls_status parse(planner_settings *s, int argc, char **argv, ls_parsed *pa
 }
 /* clang-format on */
 
-/* Whether ddp_train's --model takes it. */
+/* Whether ddp_train's --model accepts the name. */
 static bool is_model(const char *name) {
     char why[512];
     ls_network *network = NULL;
@@ -76,7 +76,7 @@ static bool is_workload(const char *name) {
     return status == LS_OK;
 }
 
-/* MODEL, where neither option names it; NULL: there is none. */
+/* Takes MODEL, if neither option names one; NULL: there is none. */
 static ls_status take_operand(planner_settings *s, const char *name) {
     if (is_model(name))
         s->model = name;
@@ -100,7 +100,7 @@ static ls_status check(planner_settings *s) {
     return LS_OK;
 }
 
-/* MODEL may stand in front of the options or behind them. */
+/* MODEL may precede the options or follow them. */
 ls_status planner_parse(planner_settings *settings, int argc, char **argv, bool *help) {
     ls_parsed parsed;
     int in_front = argc > 1 && argv[1][0] != '-';

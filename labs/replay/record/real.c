@@ -1,8 +1,8 @@
 /* real — steps of real networks, recorded on meta devices.
- *   idea  : the programs' own functions open model, data and groups and build the mode; record.c takes its steps. So a
- *           combination of options is possible, holds and does what the program says, allows and does
+ *   idea  : the programs' own functions open model, data and groups and build the mode; record.c runs its steps. So
+ *           options are accepted, memory is allocated and operations are enqueued exactly as in the program
  *   cost  : the host's share of six steps for each rank that is recorded: a hundredth of a second
- *   fails : as the program does; its line says why */
+ *   fails : as the program does, with its message */
 #include "labs/replay/record/real.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static struct ls_plan plan_of(const struct record_program *program, const ls_tra
 }
 
 ls_status record_program_plan(struct ls_plan *plan, const struct record_program *program) {
-    struct record_program checked = *program; /* a check fills defaults in, once */
+    struct record_program checked = *program; /* the check fills in defaults, once */
     ls_train_options *train = program->mode == LS_PLAN_DP ? &checked.dp.train : &checked.ddp.train;
     ddp_setup setup = {.self = {.world_size = program->devices, .local_world_size = program->devices}};
     ls_status status = program->mode == LS_PLAN_DP ? ls_train_options_check(train, program->devices)
@@ -90,7 +90,8 @@ static void hold(struct recording *r, const ls_device *device, int number) {
     *r->held = (struct record_held){number, report};
 }
 
-/* Adds steps of the mode to `trace` (NULL: counts bytes only), with that many samples in this process and on each device; `place`: its first device's number. */
+/* Adds steps of the mode to `trace` (NULL: only counts bytes), with that many samples in this process and on each
+ * device; `place`: the number of its first device. */
 static ls_status take(struct recording *r, ls_trace *trace, ls_parallel *parallel, size_t samples, size_t of_device,
                       int place) {
     size_t tokens = ls_train_sample_tokens(parallel->model);
@@ -130,8 +131,8 @@ static ls_status record_ddp(struct recording *r, ls_trace *trace, int rank) {
     return status;
 }
 
-/* The first rank of a stage, which does what all of them do. Shards differ by the bytes that slices of tensors round up to: so
- * each replica's are counted. */
+/* Records the first rank of a stage, which does the same as the others. Shards differ by the rounding of slices of
+ * tensors, so each replica's bytes are counted. */
 static ls_status record_stage(struct recording *r, int stage) {
     int ranks = r->plan->devices / r->plan->pipeline, first = stage * ranks;
     ls_status status = record_ddp(r, r->trace, first);

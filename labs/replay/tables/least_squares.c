@@ -1,11 +1,10 @@
-/* least_squares — Levenberg and Marquardt's search in the logarithms of the parameters.
- *   idea  : near p the residuals are a linear function of it, r + J s, whose squares are least where
- *           (J'J + damping diag(J'J)) s = -J'r. With little damping that is Gauss and Newton's step, with much a short
- *           one downhill. A step that lowers the sum is taken and the damping eased; another is dropped and the damping
- *           raised
+/* least_squares — the Levenberg-Marquardt method in the logarithms of the parameters.
+ *   idea  : near p the residuals are a linear function of it, r + J s, whose squares are least where (J'J + damping
+ *           diag(J'J)) s = -J'r. With little damping that is a Gauss-Newton step, with much a short gradient step. A
+ *           step that lowers the sum is accepted and the damping reduced; any other is rejected and the damping raised
  *   logs  : parameters are rates: they stay positive, and steps are relative
- *   slopes: by differences to both sides, which a replay's kinks (where another path becomes the longest) cannot spoil
- *           as badly as those to one side
+ *   slopes: by central differences, which a replay's kinks (where another path becomes the longest) disturb less than
+ *           one-sided ones
  *   cost  : 2 p + 1 calls a round, and some tens of rounds */
 #include "labs/replay/tables/least_squares.h"
 
@@ -66,7 +65,8 @@ static ls_status find_slopes(struct search *s) {
     return status;
 }
 
-/* Solves a x = b for a symmetric positive matrix by Cholesky's way; false: it is not positive. */
+/* Solves a x = b for a symmetric positive definite matrix by Cholesky decomposition; false: it is not positive
+ * definite. */
 static bool solve(int n, double a[P][P], const double *b, double *x) {
     double lower[P][P] = {{0}};
     for (int i = 0; i < n; i++) {
@@ -89,7 +89,7 @@ static bool solve(int n, double a[P][P], const double *b, double *x) {
     return true;
 }
 
-/* One step with this damping, taken if it lowers the sum. */
+/* Tries a step with this damping, and accepts it if it lowers the sum. */
 static ls_status try_step(struct search *s, double damping, bool *better) {
     double damped[P][P], step[P], moved[P], residual[TABLES_FIT_POINTS], sum;
     memcpy(damped, s->normal, sizeof damped);

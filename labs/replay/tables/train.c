@@ -30,7 +30,7 @@ static ls_status run_program(const struct tables_training *training, char *argum
     return status == LS_OK ? bench_child_run(argv, timeout_s, output) : status;
 }
 
-/* Takes the summary out of the line that the program ends with. */
+/* Reads the summary from the program's last line. */
 static ls_status read_summary(cJSON **summary, const struct tables_training *training, char *out) {
     cJSON *wrapper = cJSON_Parse(bench_last_line(out));
     *summary = cJSON_DetachItemFromObjectCaseSensitive(wrapper, "summary");

@@ -55,8 +55,8 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
-/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order; of a gpt GPT-2's. Host: returns when
- * it is done. On a meta device nothing happens. */
+/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order; for a gpt GPT-2's. Host: returns
+ * when it is done. On a meta device it does nothing. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* Call after every write to the parameters: the next forward then renews their fp16 or bf16 copies, once for all passes

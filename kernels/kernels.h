@@ -1,4 +1,4 @@
-/* The operations: what each computes, as a formula.
+/* The operations, each with its formula.
  *
  * Every call enqueues one operation on a stream and returns. kernels.c generates its body from the row in ops.def; on
  * CPUs the operation is implemented in kernels/cpu/variant. The layers above check the arguments. Where a formula names
@@ -14,7 +14,7 @@
  * and a result is rounded once, when it is stored: to nearest even; beyond the type's largest value, to infinity.
  * Gradients of parameters, statistics and losses are always fp32.
  *
- * `accumulate` false: the gradient is overwritten; true: added to what is there. ops.def lists all operations with
+ * `accumulate` false: the gradient is overwritten; true: added to the present value. ops.def lists all operations with
  * costs and aliasing rules. Gradient formulas follow PyTorch (batch norm, max-pool ties, losses:
  * docs/pytorch.md#layers). */
 #ifndef LS_KERNELS_KERNELS_H

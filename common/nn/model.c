@@ -200,7 +200,7 @@ void ls_model_place_gradient(ls_model *model, size_t index, float *gradient) {
     model->parameters->tensors[index].gradient = gradient;
 }
 
-/* --- what it consists of ----------------------------------------------------------------------------------------- */
+/* --- components --------------------------------------------------------------------------------------------------- */
 
 ls_device *ls_model_device(const ls_model *model) { return model->device; }
 const ls_network *ls_model_network(const ls_model *model) { return model->network; }

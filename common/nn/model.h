@@ -33,7 +33,7 @@ typedef struct ls_model ls_model;
 /* Builds a model with room for batches of up to `max_batch` samples; the parameters are zero until ls_model_init or a
  * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL.
  *
- * `precision` LS_FP16 or LS_BF16 is what PyTorch calls autocast: linear and convolution layers read copies of input,
+ * `precision` LS_FP16 or LS_BF16 is PyTorch's autocast: linear and convolution layers read copies of input,
  * weights and bias in that type, all activations and their gradients are stored in it, and arithmetic, batch norm's
  * statistics and the gradients of parameters stay fp32, as do the parameters themselves, the input and the output. */
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,

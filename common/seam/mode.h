@@ -83,7 +83,7 @@ struct ls_mode {
      * join ..."; NULL, or no such function: they can be captured. */
     const char *(*graph_obstacle)(const ls_parallel *p);
     /* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase,
-     * as its clock will count them (phase.h); bytes[] comes as zeros. Transfers that occur once per step are included;
+     * as its clock will count them (phase.h); bytes[] starts at 0. Transfers that occur once per step are included;
      * a last, shorter step, and small collectives other than the gradients' (--sync-bn, --find-unused, --join: some
      * bytes for each channel, parameter and rank) are not. */
     void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);

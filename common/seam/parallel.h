@@ -186,12 +186,12 @@ float *ls_parallel_ring_slot(ls_parallel *p);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before backward: a NaN or an infinity
  * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute
- * stream; without p->check_each_loss it only asks whether the device has failed. LS_ERR_DIVERGED, or what
+ * stream; without p->check_each_loss it only checks whether the device has failed. LS_ERR_DIVERGED, or what
  * ls_loss_diverged returns. (divergence.c) */
 ls_status ls_check_loss(ls_parallel *p);
 
 /* Ends a run whose loss is not finite: reports the step and, if `search`, the first tensor that is not finite; the
- * other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first to say why.
+ * other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank reported first.
  * (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 

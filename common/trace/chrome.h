@@ -18,7 +18,7 @@
 /* The path of a rank's file in a folder, or, for LS_NONE, of the merged one. LS_ERR_IO: longer than `capacity`. */
 ls_status ls_trace_file_name(char *path, size_t capacity, const char *folder, int rank);
 
-/* Whether a trace's folder has, or may come to have, a file of that name: "rank_3.pt.trace.json", "merged.json". */
+/* Whether a trace's folder may have a file of that name: "rank_3.pt.trace.json", "merged.json". */
 bool ls_trace_owns_name(const char *name);
 
 /* Checks that a trace may be written to the folder: each file in it with the name of a trace's file was written by
@@ -26,7 +26,7 @@ bool ls_trace_owns_name(const char *name);
  * file cannot be read, or this user may not replace it. Call before the work to be traced. */
 ls_status ls_trace_check_folder(const char *folder);
 
-/* Removes the files of an earlier trace, which may be of more ranks than the one to come, and nothing else. Fails as
+/* Removes the files of an earlier trace, which may be of more ranks than the new one, and nothing else. Fails as
  * ls_trace_check_folder does, with nothing removed; LS_ERR_IO: a file cannot be removed. */
 ls_status ls_trace_clear(const char *folder);
 

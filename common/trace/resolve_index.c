@@ -290,7 +290,7 @@ static ls_status add_stream_lanes(struct ls_resolve *resolve) {
     return LS_OK;
 }
 
-/* A stream is inline if each of its RUNs lies within the LAUNCH of the same work. */
+/* A stream is inline if each of its RUNs is within the LAUNCH of the same work. */
 static void find_inline_streams(struct ls_resolve *resolve) {
     for (int t = 0; t < resolve->thread_count; t++) {
         const struct ls_probe_thread *probe = resolve->threads[t].probe;

@@ -82,7 +82,7 @@ struct ls_resolve {
 
 const struct ls_probe_record *ls_resolve_record(const struct ls_resolve *resolve, int place);
 
-/* Finds the streams, which record lies within which RUN, and RUNs, MEETINGs and RAISEs by their names; adds the
+/* Finds the streams, the RUN around each record, and RUNs, MEETINGs and RAISEs by their names; adds the
  * lanes. */
 ls_status ls_resolve_index(struct ls_resolve *resolve);
 

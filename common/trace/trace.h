@@ -116,7 +116,7 @@ struct ls_trace_about {
     int micro_batches;
     uint64_t input_bytes, output_bytes, answer_bytes; /* of a sample */
     uint64_t first_bucket_bytes, bucket_bytes;        /* DDP */
-    bool overlap;                                     /* DDP: buckets are reduced while backward goes on */
+    bool overlap;                                     /* DDP: buckets are reduced during backward */
     bool virtual_time;
     int first_step, steps;
     double origin_us;      /* the monotonic clock at 0 of the recorded times */

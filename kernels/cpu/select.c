@@ -53,7 +53,7 @@ static const struct ls_kernels *choose(void) {
     const char *wanted = getenv("LS_CPU_ISA");
     const size_t count = sizeof builds / sizeof *builds;
     const struct ls_kernels *best = builds[count - 1].kernels;
-    for (size_t i = count; i-- > 0;) { /* the best comes last */
+    for (size_t i = count; i-- > 0;) { /* the best is last */
         if (!builds[i].runs_here()) continue;
         best = builds[i].kernels;
         if (wanted && strcmp(wanted, builds[i].kernels->name) == 0) return builds[i].kernels;

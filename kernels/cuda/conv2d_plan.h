@@ -1,5 +1,5 @@
 /* Whether a GPU's convolution unfolds its input or works directly, and how it cuts a batch so that unfolded images fit
- * into bounded scratch memory. Plain C without CUDA, since the model asks before anything is allocated.
+ * into bounded scratch memory. Plain C without CUDA, since the model calls this before anything is allocated.
  * kernels/cuda/conv2d.cu describes the parts. */
 #ifndef LS_KERNELS_CUDA_CONV2D_PLAN_H
 #define LS_KERNELS_CUDA_CONV2D_PLAN_H

@@ -48,8 +48,7 @@ ls_status dp_reduce(ls_parallel *p) {
     return LS_OK;
 }
 
-/* An infinity in any replica's gradients is in their sum: the one optimizer detects it, and no flags need to be
- * merged. */
+/* An infinity in any replica's gradients is in their sum: the one optimizer detects it, without merging flags. */
 ls_status dp_apply(ls_parallel *p) {
     ls_phase_enter(p->clocks, LS_PHASE_OPTIMIZER);
     ls_status status = ls_parallel_update(p, dp_of(p)->without_gradient);

@@ -68,8 +68,7 @@ static size_t statistics_count(const ls_layer *layer) {
     return ls_batchnorm_statistics_count(&(struct ls_batchnorm_shape){.channels = layer->in.channels});
 }
 
-/* For --debug-values: on the tensor axis, the label of the layer's input. After the collective, each value covers all
- * samples. */
+/* For --debug-values: on the tensor axis, the input's label. After the collective, each value covers all samples. */
 static void label(const ls_layer *layer, const struct ls_pass *pass, const struct shared *s) {
     const struct ls_labels *x = ls_values_find(pass->x[0]);
     ls_value tensor = x ? x->on[LS_MESH_TENSOR] : LS_REPLICATED;

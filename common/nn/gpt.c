@@ -22,8 +22,7 @@ bool ls_gpt_is_named(const char *description) {
     return strncmp(description, "gpt", 3) == 0 && strchr(":,", description[3]); /* strchr finds '\0', too */
 }
 
-/* Reads the digits at *at as a number from 1 to `most`, and moves *at past them. Returns 0 if there is no such
- * number. */
+/* Reads the digits at *at as a number from 1 to `most`, and moves *at past them. Returns 0 if it is none. */
 static int read_number(const char **at, int most) {
     int number = 0;
     for (; **at >= '0' && **at <= '9'; ++*at) {

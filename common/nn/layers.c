@@ -1,5 +1,4 @@
-/* layers — plan, forward and backward of each kind of layer, as calls of kernels. (Batch norm: batchnorm.c; pools:
- * pools.c.) */
+/* layers — plan, forward and backward of each kind of layer, as calls of kernels. (Others: batchnorm.c, pools.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,8 +93,7 @@ static void bias_forward(const ls_layer *layer, const struct ls_pass *pass) {
         ls_add_bias(pass->stream, pass->dtype, pass->y, bias, rows, units);
 }
 
-/* In any precision, gradients of parameters are stored by their matrix multiply in fp32, without a rounding in
- * between. */
+/* In any precision, gradients of parameters are stored by their matrix multiply in fp32, without other roundings. */
 static void linear_forward(const ls_layer *layer, const struct ls_pass *pass) {
     size_t inputs = ls_shape_row_count(layer->in), units = (size_t)layer->units;
     ls_gemm(pass->stream, pass->dtype, false, true, rows_of(layer, pass->batch), units, inputs, pass->x[0],

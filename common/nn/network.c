@@ -35,8 +35,7 @@ void ls_network_destroy(ls_network *network) {
 
 /* --- adding a layer ------------------------------------------------------------------------------------------------ */
 
-/* Returns the array with room for one more: it doubles whenever its count is a power of two. NULL, reported:
- * unchanged. */
+/* Returns the array with room for one more: it doubles at counts that are powers of two. NULL, reported: unchanged. */
 static void *with_room(void *array, size_t count, size_t element_nbytes) {
     if ((count & (count - 1)) != 0) return array;
     void *larger = realloc(array, (count > 0 ? 2 * count : 1) * element_nbytes);

@@ -82,8 +82,7 @@ static ls_status add_beside(struct cutting *c, const ls_layer *whole, const char
     return ls_network_add(c->out, layer);
 }
 
-/* The layer's input is the same on all ranks, or rows: after f or gather it is the same, and its gradient may be
- * partial. */
+/* The layer's input is the same on all ranks, or rows: after f or gather it is the same, its gradient perhaps partial. */
 static ls_status enter(struct cutting *c, const ls_layer *whole, ls_layer *layer) {
     if (whole->inputs[0] == LS_NETWORK_INPUT) { /* no layer needs its gradient */
         read_as_whole(c, whole, layer);

@@ -71,8 +71,7 @@ const struct ls_layer_kind ls_layernorm_part = {
 
 static ls_status conv2d_part_plan(ls_layer *layer) { return ls_conv2d.plan(layer); }
 
-/* The whole kind's forward for this rank's inputs: a term of a sum. Only one rank's term adds the bias; others pass
- * none. */
+/* The whole kind's forward for this rank's inputs: a term of a sum. Only one rank's term has the bias. */
 static void conv2d_part_forward(const ls_layer *layer, const struct ls_pass *pass) {
     struct ls_pass term = *pass;
     if (layer->part.rank > 0) term.parameters[1].operand = NULL;

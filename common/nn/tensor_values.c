@@ -1,5 +1,4 @@
-/* tensor_values — the distribution of a value over the ranks of the tensor axis: of a layer's input, and of its
- * output. */
+/* tensor_values — the distribution of a value over the tensor axis: of a layer's input, and of its output. */
 #include "common/nn/tensor_values.h"
 
 #include "common/base/log.h"

@@ -26,8 +26,7 @@ ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, 
 
 /* --- numbers and shapes ---------------------------------------------------------------------------------------------- */
 
-/* Reads the digits at *at as a number from 0 to `most`, and moves *at past them. Returns -1 if there is no such
- * number. */
+/* Reads the digits at *at as a number from 0 to `most`, and moves *at past them. Returns -1 if it is none. */
 static int read_number(const char **at, int most) {
     int number = **at >= '0' && **at <= '9' ? 0 : -1;
     for (; **at >= '0' && **at <= '9'; ++*at) {

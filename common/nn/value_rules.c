@@ -40,8 +40,7 @@ static int cut_axis(const ls_network *network, const ls_layer *layer, size_t p) 
     return ls_cut_is_cut(cut) ? cut->axis : LS_UNCUT;
 }
 
-/* The label of a layer's output by the network's description: for data from another stage, or memory without a
- * label. */
+/* The label of a layer's output by the network's description: for data from another stage, or unlabelled memory. */
 static ls_value described(const ls_network *network, int l) {
     if (l == LS_NETWORK_INPUT) return LS_REPLICATED;
     const ls_layer *layer = &network->layers[l];

@@ -24,8 +24,7 @@ typedef struct ls_op (*ls_update_op_fn)(const void *rule, const struct ls_update
 ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn update_op, const void *rule,
                             const struct ls_update_tensor *list, size_t count, int moment_count);
 
-/* Host memory: the tensors' moments, consecutive, each aligned to ls_aligned_floats. NULL: the rule has no such
- * moment. */
+/* Host memory: the tensors' moments, consecutive, aligned to ls_aligned_floats. NULL: the rule has no such moment. */
 float *ls_offload_moment(const ls_offload *offload, int moment);
 
 /* Runs one update of the tensors, except those marked in `skip` (NULL: none). Parameters, gradients and states are

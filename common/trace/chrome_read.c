@@ -50,8 +50,7 @@ static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, stru
         about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
 }
 
-/* The first field in which two files disagree about their run, or NULL. The names of devices may differ between
- * ranks. */
+/* The first field in which two files disagree about their run, or NULL. Device names may differ between ranks. */
 static const char *difference(const struct ls_trace_about *a, const struct ls_trace_about *b) {
 #define SAME_TEXT(field)                                                                                               \
     if (strcmp(a->field, b->field) != 0 && strcmp(#field, "device_name") != 0) return #field;

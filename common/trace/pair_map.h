@@ -18,8 +18,7 @@ struct ls_pair_map {
     size_t capacity, count;
 };
 
-/* The address of the pair's value, added with the value LS_NONE if it is new; NULL: no memory. Valid until the next
- * call. */
+/* The address of the pair's value, added with the value LS_NONE if new; NULL: no memory. Valid until the next call. */
 int *ls_pair_map_at(struct ls_pair_map *map, uint64_t first, uint64_t second);
 
 /* The pair's value, or LS_NONE. */

@@ -190,8 +190,7 @@ static bool is_of_the_host(const struct ls_resolved_thread *thread, size_t index
     return kind != LS_PROBE_RUN && kind != LS_PROBE_MEETING && thread->inside[index] == LS_NONE;
 }
 
-/* The device on which a thread launches most; the first of them if there are several. `launches` has a zero per
- * device. */
+/* The device on which a thread launches most; the first of several. `launches` has a zero per device. */
 static int driven_device(const struct ls_resolved_thread *thread, int *launches, int device_count) {
     int driven = LS_NONE;
     for (size_t i = 0; i < thread->probe->count; i++) {

@@ -106,8 +106,7 @@ void ls_resolve_set(struct ls_resolve *resolve, struct ls_pair_map *map, uint64_
 /* The later of two times; NAN if one is unknown. */
 double ls_resolve_later(double a_us, double b_us);
 
-/* The thread's own time from its cursor to `until_us`; moves the cursor there, at the start of processing record
- * `index`. */
+/* The thread's own time from its cursor to `until_us`; moves the cursor there, to record `index`. */
 double ls_resolve_spend(const struct ls_resolve *resolve, struct ls_resolved_thread *thread, int index, double until_us,
                         double until_cpu_us);
 

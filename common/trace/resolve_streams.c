@@ -121,8 +121,7 @@ ls_status ls_resolve_launch(struct ls_resolve *resolve, struct ls_resolved_threa
 
 /* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* Stores the tasks that the event completes: the last one of its stream, and those that the stream's next one waits
- * for. */
+/* Stores the tasks that the event completes: the stream's last one, and those that its next one waits for. */
 void ls_resolve_event(struct ls_resolve *resolve, const struct ls_probe_record *record) {
     const struct ls_resolved_stream *stream = ls_resolve_stream(resolve, record->object);
     struct ls_task_range range = {.first = resolve->completing_tasks.count};

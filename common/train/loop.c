@@ -140,8 +140,7 @@ static ls_status write_checkpoint(struct run *run) {
     return ls_checkpoint_save(&run->checkpointed, &position, run->options->save);
 }
 
-/* Tells the other ranks whether rank 0 has written the checkpoint: they wait here rather than in the middle of a
- * step. */
+/* Tells the other ranks whether rank 0 has written the checkpoint: they wait here rather than within a step. */
 static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool last) {
     ls_parallel *p = run->parallel;
     enum { UNSAVED = 1, WORSE };
@@ -154,8 +153,7 @@ static ls_status agree_on_checkpoint(struct run *run, ls_status status, bool las
     return ls_fail(LS_ERR_PEER, "rank 0 could not write %s; this rank ends with rank 0", run->options->save);
 }
 
-/* Collective: all ranks get the current buffers, and rank 0 writes. Not part of a step. `last`: no checkpoint
- * follows. */
+/* Collective: all ranks get the current buffers, and rank 0 writes. Not part of a step. `last`: none follows. */
 static ls_status save_checkpoint(struct run *run, bool last) {
     ls_parallel *p = run->parallel;
     ls_status status = read_deferred(run);
@@ -318,8 +316,7 @@ static void announce(const struct run *run, const ls_dataset *train) {
                                               .dataset_count = batches ? (int64_t)ls_dataset_count(train) : 0});
 }
 
-/* Writes the results of the run, to files and stdout. If a checkpoint or a trace cannot be written, the others still
- * are. */
+/* Writes the results to files and stdout. If a checkpoint or a trace cannot be written, the others still are. */
 static ls_status finish(struct run *run, ls_status status, ls_train_result *result) {
     ls_parallel *p = run->parallel;
     ls_status saved = status == LS_OK && run->options->save ? save_checkpoint(run, true) : LS_OK;

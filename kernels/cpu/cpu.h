@@ -19,8 +19,7 @@ ls_status ls_cpu_kernels_check(void);
 ls_status ls_cpu_gemm(const struct ls_gemm_arguments *a);
 
 /* Under a limit on address space (ulimit -v): lets oneDNN generate its code now, while no other thread allocates
- * memory, since oneDNN crashes if that fails. Otherwise a no-op. LS_ERR_NO_MEMORY. Call before the first thread that
- * multiplies. */
+ * memory, since oneDNN crashes if that fails. Else a no-op. LS_ERR_NO_MEMORY. Call before the first multiply. */
 ls_status ls_cpu_gemm_prepare(void);
 ls_status ls_cpu_weigh_gradients(const struct ls_weigh_gradients_arguments *a);
 ls_status ls_cpu_update_scale(const struct ls_update_scale_arguments *a);

@@ -34,7 +34,7 @@ __global__ void forward_element(Conv2d c, const T *x, const T *w, const T *bias,
     y[i] = from_float<T>(sum);
 }
 
-/* The output line (or column) that uses this input line at line k of the kernel; -1 if there is none. */
+/* The output line (or column) that uses this input line at position k of the kernel; -1 if there is none. */
 __device__ int met_by(const Conv2d &c, int place, int k, int end) {
     int from = place + c.padding - k;
     return from >= 0 && from % c.stride == 0 && from / c.stride < end ? from / c.stride : -1;

@@ -183,8 +183,7 @@ static void add_seeing(const struct head *h, const struct tile *tile, const floa
                           .triangle = tile->diagonal ? LS_UPPER_LEFT : LS_WHOLE});
 }
 
-/* Sets columns that row r must not see to 0, as far as a triangle's products read them: up to ROWS after the last
- * seen. */
+/* Sets columns that row r must not see to 0, as far as triangles' products read them: ROWS after the last seen. */
 static LS_ALWAYS_INLINE void clear_unseen(const struct tile *tile, size_t r, float *s) {
     size_t end = whole_lanes(s, seen(tile, r), 0);
     if (end < TILE) memset(s + end, 0, LS_LANES * sizeof *s);

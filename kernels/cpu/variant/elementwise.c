@@ -114,8 +114,7 @@ static void mask_halves(ls_dtype dtype, uint16_t *restrict dx, const uint16_t *r
     for (size_t i = 0; i < count; i++) dx[i] = (int16_t)y[i] > 0 || y[i] > minus_infinity ? dx[i] : 0;
 }
 
-/* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 is compiled as a separate
- * loop. */
+/* Sums the columns of dy, 256 at a time; with y, masks dy first. Always inline, so that fp32 has a separate loop. */
 static inline __attribute__((always_inline)) void sum_rows(ls_dtype dtype, float *dbias, void *dy, const void *y,
                                                            size_t rows, size_t columns, bool accumulate) {
     enum { SUMS = 256 };

@@ -31,7 +31,7 @@ typedef void (*dp_part_fn)(struct dp *dp, struct dp_replica *r);
 struct dp {
     ls_parallel base; /* first: ops receive a pointer to it */
     /* constant after create */
-    int output_replica;  /* on its device outputs are gathered and the loss is computed */
+    int output_replica;  /* the replica on the output device */
     size_t output_count; /* per sample */
     /* parameters without a gradient; NULL with several devices, since the sum over replicas makes it zero */
     const bool *without_gradient;

@@ -46,9 +46,9 @@ ls_status dp_settings_parse(struct dp_settings *s, int argc, char **argv, bool *
     return status;
 }
 
-/* CUDA usually loads a kernel at its first launch, which may wait for all that the GPU is doing: behind an operation of
- * NCCL that waits for this very thread to come, for ever (the CUDA programming guide warns of it under "lazy loading").
- * CUDA reads this when it starts. */
+/* CUDA usually loads a kernel at its first launch, which may wait for all work of the GPU, including an operation of
+ * NCCL that waits for this very thread: a deadlock (the CUDA programming guide warns of it under "lazy loading"). CUDA
+ * reads this variable when it starts. */
 static void load_kernels_at_the_start(void) {
     static const char *const variable = "CUDA_MODULE_LOADING";
     (void)setenv(variable, "EAGER", 0);
@@ -72,7 +72,7 @@ static ls_status choose_devices(struct dp_settings *s) {
     return status;
 }
 
-/* The first that has this number: of several that share a GPU, the one in front. */
+/* The first device with this index: several may share a GPU. */
 static ls_status find_output_device(const struct dp_settings *s, int *place) {
     *place = 0;
     if (s->output_device < 0) return LS_OK;
@@ -125,7 +125,7 @@ static ls_status build(struct dp_session *session, struct dp_settings *s) {
 void dp_session_close(struct dp_session *session) {
     bool stuck = session->parallel && session->parallel->stuck;
     if (session->parallel) session->parallel->ops->destroy(session->parallel);
-    if (stuck) return; /* a thread still uses what follows; the process ends in a moment */
+    if (stuck) return; /* a thread may still use the rest; the process ends soon */
     ls_dataset_close(session->train);
     ls_dataset_close(session->test);
     ls_model_destroy(session->model);
@@ -144,14 +144,14 @@ static ls_status train(struct dp_session *session, struct dp_settings *s, ls_tra
     if (status != LS_OK) return status;
     if (s->choice.gpu_expected) session->parallel->why_not_gpu = s->choice.found;
     ls_train_warn_workers(&s->train, 1);
-    /* one process: the global order of the samples, whichever way it would be sharded */
+    /* one process: the global order of the samples, the same for all ways of sharding */
     ls_sharing sharing = {.shard = LS_SHARD_CONTIGUOUS};
     return ls_train(session->parallel, &s->train, sharing, session->train, session->test, result);
 }
 
 ls_status dp_run(struct dp_settings *s, ls_train_result *result) {
     struct dp_session session = {0};
-    /* waits for a device outlast those for NCCL's operations, which say what they wait for */
+    /* waits for a device time out later than those for NCCL's operations, whose messages name the operation */
     ls_set_wait_timeout_s((s->replicate == DP_REPLICATE_NCCL ? 2 : 1) * s->train.timeout_s);
     ls_status status = train(&session, s, result);
     dp_session_close(&session);

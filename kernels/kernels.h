@@ -1,4 +1,4 @@
-/* The operations: what each computes, as a formula.
+/* The operations, each with its formula.
  *
  * Every call enqueues one operation on a stream and returns. kernels.c generates its body from the row in ops.def; on
  * CPUs the operation is implemented in kernels/cpu/variant. The layers above check the arguments. Where a formula names
@@ -7,14 +7,14 @@
  * (NCHW); counts are elements. float means fp32.
  *
  * A result depends only on the operation's arguments (no atomics). An operation that works row by row gives a row the
- * same bits whatever the other rows are.
+ * same bits for any other rows.
  *
  * Activations, their gradients and the weights that matrix multiplies read are void *: elements of the operation's
  * `dtype` (shape.dtype if there is a shape), LS_FP32, LS_FP16 or LS_BF16. For all types, arithmetic and sums are fp32,
  * and a result is rounded once, when it is stored: to nearest even; beyond the type's largest value, to infinity.
  * Gradients of parameters, statistics and losses are always fp32.
  *
- * `accumulate` false: the gradient is overwritten; true: added to what is there. ops.def lists all operations with
+ * `accumulate` false: the gradient is overwritten; true: added to the present value. ops.def lists all operations with
  * costs and aliasing rules. Gradient formulas follow PyTorch (batch norm, max-pool ties, losses:
  * docs/pytorch.md#layers). */
 #ifndef LS_KERNELS_KERNELS_H
@@ -183,10 +183,10 @@ void ls_relu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void
                            size_t columns, bool accumulate);
 
 /* GELU in the tanh form: gelu(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
-/* x[r,c] += bias[c]; y[r,c] = gelu(x[r,c]) of the x that was stored */
+/* x[r,c] += bias[c]; y[r,c] = gelu(x[r,c]) of the stored x */
 void ls_add_bias_gelu(ls_stream *stream, ls_dtype dtype, void *y, void *x, const void *bias, size_t rows,
                       size_t columns);
-/* dy[r,c] *= gelu'(x[r,c]); dbias[c] = sum over r of the dy[r,c] that was stored, r ascending */
+/* dy[r,c] *= gelu'(x[r,c]); dbias[c] = sum over r of the stored dy[r,c], r ascending */
 void ls_gelu_bias_gradient(ls_stream *stream, ls_dtype dtype, float *dbias, void *dy, const void *x, size_t rows,
                            size_t columns, bool accumulate);
 
@@ -404,8 +404,8 @@ void ls_update_scale(ls_stream *stream, struct ls_scaler_state *scaler, const st
 void ls_top_k(ls_stream *stream, struct ls_entry *entries, const float *x, size_t count, size_t k);
 /* y[entries[j].index] = value, for k entries */
 void ls_fill_entries(ls_stream *stream, float *y, const struct ls_entry *entries, size_t k, float value);
-/* Of list_count lists of k entries, the l-th of which begins at lists + l stride, each with different indices below count:
- * y[i] = (..((0 + value of i in list 0) + value of i in list 1) ..), where a list without i is skipped */
+/* For list_count lists of k entries, the l-th of which begins at lists + l stride, each with different indices below
+ * count: y[i] = (..((0 + value of i in list 0) + value of i in list 1) ..), where a list without i is skipped */
 void ls_sum_entries(ls_stream *stream, float *y, const struct ls_entry *lists, size_t list_count, size_t stride,
                     size_t k, size_t count);
 

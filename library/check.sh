@@ -1,6 +1,7 @@
 #!/bin/sh
-# What `make install` puts there, used as a stranger would: staged into DESTDIR, moved, used from another folder; a program of one's own by
-# pkg-config in C and in C++, with the shared library and with the static one, alone and as ranks of ddprun; then taken away again.
+# Tests the files of `make install` as a user would: staged into DESTDIR, moved, used from another folder; a program
+# built with pkg-config in C and in C++, with the shared library and with the static one, alone and as ranks of ddprun;
+# then uninstalled.
 # usage: library/check.sh BUILD
 set -eu
 build=$1

@@ -1,8 +1,8 @@
 /* run — the library's calls: the two programs' runs, with memory in place of files, and callbacks in place of lines.
- *   idea  : options are those of the programs, read by the same tables, so whatever the programs can do the library can.
- *           Trained weights go through a file without a name, in the format of --save-weights: the same whether a thread, a
- *           rank or a fork of this process has trained
- *   fails : each call begins with an empty error, and keeps the first that is reported in it, by whatever thread */
+ *   idea  : options are those of the programs, parsed by the same tables, so the library can do all that the programs
+ *           can. Trained weights are passed through an unlinked file in the format of --save-weights: in the same way
+ *           if a thread, a rank or a fork of this process has trained
+ *   fails : each call begins with an empty error, and keeps the first one that any thread reports in it */
 #define _GNU_SOURCE
 #include "library/run.h"
 
@@ -117,7 +117,7 @@ void ls_run_destroy(ls_run *run) {
     free(run);
 }
 
-/* --- what it trains on -------------------------------------------------------------------------------------------- */
+/* --- training data ------------------------------------------------------------------------------------------------ */
 
 static struct ls_memory_samples samples_of(const ls_samples *s) {
     return (struct ls_memory_samples){.spec = {.channels = s->channels,
@@ -185,7 +185,7 @@ static void take_step(void *context, const struct ls_report_line *line) {
 
 static ls_status train_in_mode(ls_run *run, ls_train_result *result) {
     if (run->mode == LS_MODE_DP) {
-        struct dp_settings settings = run->settings.dp; /* a run fills its settings in */
+        struct dp_settings settings = run->settings.dp; /* a run completes its settings */
         return dp_run(&settings, result);
     }
     if (run->settings.ddp.spawn > 0 && !ddp_is_meta(&run->settings.ddp)) return ls_run_train_spawned(run, result);
@@ -236,7 +236,7 @@ int ls_run_train(ls_run *run, ls_run_result *result) {
     return code;
 }
 
-/* --- what it has trained ------------------------------------------------------------------------------------------ */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
 size_t ls_run_tensor_count(const ls_run *run) { return run->weights ? ls_safetensors_count(run->weights) : 0; }
 

@@ -1,7 +1,8 @@
-/* built_in — what a description names: a built-in model's text, or a file's, and the sizes behind it.
- *   idea  : all but the GPT, which no text has words for, are texts of one kind (network_text.h), read by one reader. A built-in
- *           perceptron's is written from its sizes, convnet's takes input and classes from the data, and has the digits' if
- *           nobody says others */
+/* built_in — the network of a description: the text of a built-in model or of a file, and the sizes that follow its
+ * name.
+ *   idea  : all built-in models except the GPT, which the text format cannot express, are texts in one format
+ *           (network_text.h) with one parser. The text of a built-in perceptron is generated from its sizes; convnet
+ *           takes its input and classes from the data, and by default has those of the digits */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 
 enum { MOST_PERCEPTRON_LAYERS = 160, MOST_FILE_NBYTES = 256 << 10 };
 
-/* The next size of the list at *at, which moves behind it; `number`: of the layers before. */
+/* Reads the next size of the list at *at, and moves *at past it; `number`: number of layers before. */
 static ls_status write_layer(FILE *out, const char *model, const char **at, int number) {
     char *end = NULL;
     long size = strtol(*at, &end, 10);
@@ -43,7 +44,7 @@ static ls_status write_perceptron(FILE *out, const char *model, const char *size
 
 /* --- the others ------------------------------------------------------------------------------------------------------ */
 
-/* mlp with a head that takes no part. */
+/* mlp with an unused head. */
 static const char branched[] = "input 784\n"
                                "linear 256 name fc1\n"
                                "relu name hidden\n"
@@ -85,9 +86,9 @@ static const struct built_in *find_built_in(const char *description) {
     return NULL;
 }
 
-/* --- what a description says ------------------------------------------------------------------------------------------- */
+/* --- reading a description ---------------------------------------------------------------------------------------- */
 
-/* "3x32x32,10" behind the colon. */
+/* "3x32x32,10" after the colon. */
 static bool parse_sizes(const char *sizes, struct ls_text_value *input, int *classes) {
     const char *comma = strchr(sizes, ',');
     struct ls_text_value count = {.is_flat = false};
@@ -98,7 +99,7 @@ static bool parse_sizes(const char *sizes, struct ls_text_value *input, int *cla
     return true;
 }
 
-/* Where the sizes of a file's description begin, behind its colon; NULL: it has none. */
+/* The sizes of a file's description, after its colon; NULL if it has none. */
 static const char *sizes_of_file(const char *description) {
     const char *colon = strrchr(description, ':');
     return colon && colon - description >= 4 && strncmp(colon - 4, ".net", 4) == 0 ? colon + 1 : NULL;

@@ -5,11 +5,12 @@
 
 #include "common/base/log.h"
 
-/* The tensor as rows: before the axis, its ranges; a row has `inner` floats for each element of the range. */
+/* The tensor as rows of ranges: one row per element of the axes before the cut one; each element of a range is `inner`
+ * floats. */
 struct rows {
     size_t count, inner;
     size_t whole, held;   /* elements of a range */
-    size_t first, copied; /* those of the rank's that are no padding */
+    size_t first, copied; /* the rank's elements that are not padding */
 };
 
 static struct rows rows_of(const struct ls_cut *cut, int rank) {

@@ -27,7 +27,7 @@ struct ls_described_op {
     int channels; /* of batch norm, which has collectives under ls_model_sync_batchnorm (batchnorm.c); else 0 */
     enum ls_described_meeting meeting;
     size_t elements; /* of a collective: all summed elements, or a rank's part of a gather or scatter */
-    bool elements_fixed, elements_fp32; /* elements are in total, not per sample; in fp32, whatever the precision */
+    bool elements_fixed, elements_fp32; /* elements are in total, not per sample; in fp32 for any precision */
 };
 
 /* A layer. Its forward and backward enqueue the operations first .. end - 1 of their part. */

@@ -10,8 +10,8 @@ struct ls_answers {
     const float *targets;
 };
 
-/* The weight of one row of a model's output in the loss of `samples` samples over all devices: gradient_weight / (their
- * number of rows). */
+/* The weight of one row of a model's output in the loss of `samples` samples over all devices: gradient_weight /
+ * (number of their rows). */
 double ls_loss_weight(int gradient_weight, size_t samples, struct ls_shape output);
 
 /* Enqueues *loss = weight x (mean loss of the `rows` rows x rows) and dy = its gradient, in place of y. With weight

@@ -33,7 +33,7 @@ typedef struct ls_model ls_model;
 /* Builds a model with room for batches of up to `max_batch` samples; the parameters are zero until ls_model_init or a
  * load. LS_ERR_USAGE for a description that is not one of the above. On failure *out is NULL.
  *
- * `precision` LS_FP16 or LS_BF16 is what PyTorch calls autocast: linear and convolution layers read copies of input,
+ * `precision` LS_FP16 or LS_BF16 is PyTorch's autocast: linear and convolution layers read copies of input,
  * weights and bias in that type, all activations and their gradients are stored in it, and arithmetic, batch norm's
  * statistics and the gradients of parameters stay fp32, as do the parameters themselves, the input and the output. */
 ls_status ls_model_create(ls_model **out, ls_device *device, const char *description, size_t max_batch,
@@ -55,8 +55,8 @@ ls_status ls_model_create_segments_of(ls_model **out, ls_device *device, const l
 ls_status ls_model_create_like(ls_model **out, ls_device *device, const ls_model *model, size_t max_batch);
 void ls_model_destroy(ls_model *model);
 
-/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order; of a gpt GPT-2's. Host: returns when
- * it is done. On a meta device nothing happens. */
+/* PyTorch's default initialisation after torch.manual_seed(seed), in definition order; for a gpt GPT-2's. Host: returns
+ * when it is done. On a meta device it does nothing. */
 ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* Call after every write to the parameters: the next forward then renews their fp16 or bf16 copies, once for all passes

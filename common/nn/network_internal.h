@@ -17,7 +17,7 @@ struct ls_network {
     struct ls_shape input;
     size_t input_nbytes; /* of a sample of integers; 0: samples are activations of the model's precision */
     ls_loss_kind loss;
-    bool casts_itself; /* in fp16 and bf16 its layers also convert parameters and output (described.h) */
+    bool casts_itself; /* its layers also cast parameters and output to fp16 or bf16 (described.h) */
     /* from ls_network_add */
     size_t layer_count, parameter_count, buffer_count;
     int block_count;

@@ -43,9 +43,9 @@ void ls_network_set_memory(const char *text);
 
 typedef enum ls_network_form { LS_NETWORK_AS_TEXT, LS_NETWORK_AS_PYTORCH } ls_network_form;
 
-/* Prints the network: as a text, which can be read again, with shapes and numbers of parameters; or as a Python program that
- * makes the same network in PyTorch, with the same names and, for the same seed, the same initial weights. LS_ERR_USAGE: a
- * GPT, whose layers no text has words for. */
+/* Prints the network: as a text that can be read again, with shapes and numbers of parameters; or as a Python program
+ * that makes the same network in PyTorch, with the same names and, for the same seed, the same initial weights.
+ * LS_ERR_USAGE for a GPT, whose layers the text format cannot express. */
 ls_status ls_network_print(FILE *out, const char *description, ls_network_form form);
 
 #endif

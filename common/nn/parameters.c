@@ -50,7 +50,7 @@ static void lay_out(ls_parameters *p) {
     p->all_floats = at;
 }
 
-/* What of the layout is the slab's: all, or behind the parameters, which others place. */
+/* Where the slab begins: at 0, or after the parameters if they are placed elsewhere. */
 static size_t slab_begin(const ls_parameters *p) { return p->is_placed ? p->parameter_floats : 0; }
 
 static ls_status alloc_slab(ls_parameters *p) {
@@ -148,7 +148,7 @@ static float *keep_values(const ls_parameters *p, ls_stream *stream, ls_status *
     return values;
 }
 
-/* The slabs, and no content. */
+/* Replaces the slabs, without their content. */
 static ls_status replace_slabs(ls_parameters *p) {
     ls_device_free(p->device, p->half_slab);
     p->half_slab = NULL;
@@ -159,7 +159,7 @@ static ls_status replace_slabs(ls_parameters *p) {
 ls_status ls_parameters_widen_slots(ls_parameters *p, size_t unit) {
     if (p->slot_unit == unit) return LS_OK;
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
-    /* else there are no values yet, or none at all and perhaps too many for the host */
+    /* otherwise there are no values yet, or none at all and perhaps too many for the host */
     bool has_values = ls_device_computes(p->device) && !p->is_placed;
     ls_status status = LS_OK;
     p->slot_unit = unit;
@@ -178,7 +178,7 @@ ls_status ls_parameters_share_slab(ls_parameters *p, ls_comm *comm) {
     ls_status status = ls_comm_alloc_shared(comm, NULL, nbytes, (void **)&shared);
     if (status == LS_OK) status = ls_copy_now(ls_device_stream(p->device, LS_STREAM_COMPUTE), shared, p->slab, nbytes);
     if (status != LS_OK) return status;
-    free_slab(p); /* first: the device is not charged for both */
+    free_slab(p); /* first, so that the device never holds both */
     status = ls_device_adopt(p->device, LS_MEMORY_PARAMETER, nbytes, "parameters");
     if (status != LS_OK) return status;
     p->slab = shared;
@@ -210,12 +210,12 @@ const struct ls_tensor *ls_parameters_whole(const ls_parameters *p, size_t index
 
 bool ls_parameters_are_collective(const ls_parameters *p) { return p->parts || p->cuts; }
 
-/* How the tensor is cut; NULL: it is not. */
+/* How the tensor is cut; NULL if it is not. */
 static const struct ls_cut *cut_of(const ls_parameters *p, size_t index) {
     return p->cuts && ls_cut_is_cut(&p->cuts[index]) ? &p->cuts[index] : NULL;
 }
 
-/* What this rank of the cut has of it. */
+/* Reads the part that this rank of the cut owns. */
 static ls_status read_part(const ls_parameters *p, size_t index, float *host) {
     ls_stream *stream = ls_device_stream(p->device, LS_STREAM_COMPUTE);
     size_t count = p->tensors[index].count;
@@ -275,7 +275,7 @@ void ls_parameters_want_half(ls_parameters *p, int block) {
     if (p->half_states[block] == LS_HALF_STALE) p->half_states[block] = LS_HALF_WANTED;
 }
 
-/* Whether the block lies behind the one before it, values and copies. */
+/* Whether the block's values and copies follow directly on those of the block before. */
 static bool continues(const ls_parameters *p, int block) {
     size_t floats = p->block_begins[block] - p->block_begins[block - 1];
     const char *half = p->block_halves[block - 1];

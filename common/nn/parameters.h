@@ -9,7 +9,7 @@
  * frame.h); between passes each rank has its shard of every parameter (`parts`), and ls_parameters_read and _write
  * access the values.
  *
- * Threads: one at a time. What is enqueued goes to the compute stream of the device. */
+ * Threads: one at a time. Work is enqueued on the compute stream of the device. */
 #ifndef LS_NN_PARAMETERS_H
 #define LS_NN_PARAMETERS_H
 

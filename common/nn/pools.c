@@ -1,4 +1,4 @@
-/* pools — layers that make of a plane fewer values: max-pool over windows, and the average of a whole plane. */
+/* pools — layers that reduce a plane to fewer values: max-pool over windows, and the average of a whole plane. */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 

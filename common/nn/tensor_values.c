@@ -1,4 +1,4 @@
-/* tensor_values — what a value is on the ranks that share a network: what goes into a layer, and what comes out. */
+/* tensor_values — the distribution of a value over the tensor axis: of a layer's input, and of its output. */
 #include "common/nn/tensor_values.h"
 
 #include "common/base/log.h"

@@ -37,7 +37,7 @@ struct ls_text_line {
     int reads, adds;                        /* earlier lines, by index; adds: LS_TEXT_NOTHING if it is no addition */
     /* from ls_text_build */
     int readers, last_reader; /* lines that read its value; LS_TEXT_NOTHING */
-    bool is_taken_along;      /* a ReLU fused into the layer before it */
+    bool is_taken_along;      /* a ReLU that is fused into the layer before it */
     bool begins_block;
     enum ls_layer_cut cut;
     struct ls_text_value value;
@@ -74,7 +74,7 @@ ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, 
  * LS_ERR_USAGE: a size that comes from the data is unknown. */
 ls_status ls_text_build(struct ls_text *t, ls_network *network);
 
-/* The text that a description names, with the sizes behind it. (built_in.c) */
+/* Parses the text that a description names, with the sizes that follow it. (built_in.c) */
 ls_status ls_text_open(struct ls_text *t, const char *description);
 
 #endif

@@ -1,6 +1,7 @@
-/* text_lines — a network's text, line by line: words and numbers, names and what they refer to.
- *   limits: a text has at most MOST_LAYERS layers, and numbers that no product of three overflows in 64 bits. So what a damaged
- *           file describes may be large, but nothing is allocated for it before a device is asked
+/* text_lines — parses a network's text line by line: words and numbers, names and references.
+ *   limits: a text has at most MOST_LAYERS layers, and numbers of which no product of three overflows 64 bits. So a
+ *           damaged file may describe a large network, but no memory is allocated for it before the device's size is
+ *           checked
  *   fails : one message, with source and line */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ ls_status ls_text_fail(const struct ls_text *t, int number, const char *format, 
 
 /* --- numbers and shapes ---------------------------------------------------------------------------------------------- */
 
-/* Digits from *at on, as a number from 0 to `most`, and moves *at behind them. -1: there is none. */
+/* Reads the digits at *at as a number from 0 to `most`, and moves *at past them. Returns -1 if it is none. */
 static int read_number(const char **at, int most) {
     int number = **at >= '0' && **at <= '9' ? 0 : -1;
     for (; **at >= '0' && **at <= '9'; ++*at) {
@@ -126,7 +127,7 @@ static ls_status take_name(const struct ls_text *t, struct ls_text_line *line, c
     return LS_OK;
 }
 
-/* What stands behind the layer's word and argument, two words each. */
+/* Parses what follows the layer's word and argument, in pairs of words. */
 static ls_status parse_option(const struct ls_text *t, struct ls_text_line *line, const char *word, const char *value) {
     bool conv = line->word == LS_WORD_CONV;
     if (strcmp(word, "name") == 0) return take_name(t, line, value);
@@ -148,7 +149,7 @@ static ls_status parse_option(const struct ls_text *t, struct ls_text_line *line
                                                        : "");
 }
 
-/* The word behind the layer's. Returns whether it takes one: *takes. */
+/* Parses the word after the layer's. Sets *takes to whether the layer takes one. */
 static ls_status parse_argument(const struct ls_text *t, struct ls_text_line *line, const char *word, bool *takes) {
     *takes = true;
     switch (line->word) {

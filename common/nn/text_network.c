@@ -1,19 +1,20 @@
-/* text_network — the network that a text's lines make.
- *   idea  : a line is a layer; but a ReLU behind a linear layer, batch norm or addition whose value nobody else reads is done by
- *           that layer (.relu), with the same bits. What follows from the graph is worked out here: blocks, and which layers
- *           tensor parallelism cuts
- *   blocks: a block begins where one value alone goes on, at a convolution, at flatten or a linear layer, or where a branch
- *           begins, if the block before it has weights: so a residual block is a block, and so is a layer of a perceptron
- *   pairs : two convolutions, or two linear layers, of a chain with nothing but batch norm, ReLUs of theirs, and pools between
+/* text_network — builds a network from a text's lines.
+ *   idea  : a line is a layer; but a ReLU after a linear layer, batch norm or addition whose value has no other reader
+ *           is fused into that layer (.relu), with the same bits. This file derives from the graph: blocks, and the
+ *           layers that tensor parallelism cuts
+ *   blocks: a block begins where only one value is needed from before, at a convolution, at flatten or a linear layer,
+ *           or where a branch begins, if the block before it has weights: so a residual block is a block, and so is a
+ *           layer of a perceptron
+ *   pairs : two convolutions, or two linear layers, of a chain with only batch norm, their ReLUs, and pools between
  *           them: the first is cut by its outputs, the second by its inputs
- *   cost  : linear in the lines, but for names
- *   fails : sizes that do not fit are named with source, line, layer, and both sizes */
+ *   cost  : linear in the lines, except for names
+ *   fails : sizes that do not match are named with source, line, layer, and both sizes */
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/nn/text_internal.h"
 
-/* --- who reads what -------------------------------------------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------------------------------------------------ */
 
 static bool is_weighted(const struct ls_text_line *line) {
     return line->word == LS_WORD_CONV || line->word == LS_WORD_LINEAR;
@@ -25,7 +26,7 @@ static void note_reader(struct ls_text *t, int reader, int value) {
     t->lines[value].last_reader = reader;
 }
 
-/* Whether line i continues a chain: it alone reads the line before it. */
+/* Whether line i continues a chain: it is the only reader of the line before it. */
 static bool continues(const struct ls_text *t, int i) {
     return i > 0 && t->lines[i].reads == i - 1 && t->lines[i].adds == LS_TEXT_NOTHING && t->lines[i - 1].readers == 1;
 }
@@ -47,7 +48,7 @@ static void find_readers(struct ls_text *t) {
 
 static void find_blocks(struct ls_text *t) {
     bool has_weights = false;
-    int furthest = LS_TEXT_NOTHING; /* the last line that reads the input, or a value in front of the line before */
+    int furthest = LS_TEXT_NOTHING; /* the last line that reads the input, or a value older than the line before */
     for (int i = 0; i < t->count; i++)
         if (t->lines[i].reads == LS_TEXT_INPUT || t->lines[i].adds == LS_TEXT_INPUT) furthest = i;
     for (int i = 0; i < t->count; i++) {
@@ -62,7 +63,7 @@ static void find_blocks(struct ls_text *t) {
     }
 }
 
-/* The line that line i can be paired with; 0: there is none. */
+/* The line that line i can be paired with; 0 if there is none. */
 static int find_partner(const struct ls_text *t, int i) {
     const struct ls_text_line *first = &t->lines[i];
     for (int j = i + 1; j < t->count && continues(t, j); j++) {
@@ -107,7 +108,7 @@ static ls_status check_conv(const struct ls_text *t, const struct ls_text_line *
     return LS_OK;
 }
 
-/* What goes into a layer is what its word takes. */
+/* Checks that the layer accepts its input's shape. */
 static ls_status check_sizes(const struct ls_text *t, const struct ls_text_line *line, struct ls_text_value in) {
     char a[LS_TEXT_SHAPE_NBYTES], b[LS_TEXT_SHAPE_NBYTES];
     const char *word = ls_text_words[line->word], *shape = ls_text_shape(in, a);

@@ -1,5 +1,5 @@
-/* transformer — the kinds of layers that a text's network has beside linear ones: embedding, layer norm and attention. A
- * sample is a sequence of `rows` positions, each a row. */
+/* transformer — the layers of transformers that are not linear: embedding, layer norm and attention. A sample is a
+ * sequence of `rows` positions, each a row. */
 #include "common/base/log.h"
 #include "common/nn/layer.h"
 
@@ -117,7 +117,7 @@ static ls_status attention_plan(ls_layer *layer) {
     return LS_OK;
 }
 
-/* Scores and sums of values, each of half the square of the positions. */
+/* Scores, and sums of values: each half of the square of the positions. */
 static double attention_products(const ls_layer *layer) {
     double rows = (double)ls_shape_rows(layer->out);
     return rows * rows * layer->out.channels;

@@ -1,5 +1,5 @@
-/* grad_scaler — the loss scale: its options, its memory on the device, and its state as checkpoints have it. The rule by
- * which it grows and shrinks runs on the device: ls_weigh_gradients and ls_update_scale (kernels/kernels.h). */
+/* grad_scaler — loss scaling: options, device memory, and the state in checkpoints. The rule by which the scale grows
+ * and shrinks runs on the device: ls_weigh_gradients and ls_update_scale (kernels/kernels.h). */
 #include "common/optim/grad_scaler.h"
 
 #include <float.h>
@@ -73,7 +73,7 @@ ls_status ls_grad_scaler_read(const ls_grad_scaler *scaler, struct ls_scaler_sta
 
 ls_status ls_grad_scaler_write(ls_grad_scaler *scaler, const struct ls_scaler_state *state) {
     struct ls_scaler_state taken = *state;
-    /* ls_update_scale looks for equality with the interval: a tracker beyond it would never let the scale grow */
+    /* ls_update_scale tests for equality with the interval: with a larger tracker the scale would never grow */
     if (taken.growth_tracker >= scaler->rule.growth_interval) taken.growth_tracker = scaler->rule.growth_interval - 1;
     return ls_copy_now(scaler->compute, scaler->state, &taken, sizeof taken);
 }

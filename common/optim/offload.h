@@ -19,17 +19,17 @@ typedef struct ls_offload_report {
 typedef struct ls_op (*ls_update_op_fn)(const void *rule, const struct ls_update_state *state,
                                         const struct ls_update_tensor *tensor);
 
-/* For a list of tensors, of which it needs the counts, with `moment_count` moments each, zeros at first. `rule` is given to
- * update_op, and borrowed until destroy. On failure *out is NULL. */
+/* For a list of tensors, of which only the counts are used, with `moment_count` moments each, initially zeros. `rule`
+ * is passed to update_op, and borrowed until destroy. On failure *out is NULL. */
 ls_status ls_offload_create(ls_offload **out, ls_device *device, ls_update_op_fn update_op, const void *rule,
                             const struct ls_update_tensor *list, size_t count, int moment_count);
 
-/* Host memory: one tensor's behind the other's, aligned as ls_aligned_floats says. NULL: the rule has no such moment. */
+/* Host memory: the tensors' moments, consecutive, aligned to ls_aligned_floats. NULL: the rule has no such moment. */
 float *ls_offload_moment(const ls_offload *offload, int moment);
 
-/* One update of the tensors, except those that `skip` (NULL: none) names: parameter and gradient are memory of the device,
- * as are the states, one for all tensors or one for each, which ls_begin_update has passed on the compute stream. Blocks
- * the host until all gradients are on the host. Later work on the compute stream sees the new values. */
+/* Runs one update of the tensors, except those marked in `skip` (NULL: none). Parameters, gradients and states are
+ * device memory; there is one state for all tensors or one for each, after ls_begin_update on the compute stream.
+ * Blocks the host until all gradients are on the host. Later work on the compute stream sees the new values. */
 ls_status ls_offload_update(ls_offload *offload, const struct ls_update_tensor *list,
                             const struct ls_update_state *states, size_t state_count, const bool *skip);
 

@@ -1,6 +1,6 @@
 /* Optimizers over ranges of tensors, such as all parameters of a model: SGD (momentum, nesterov, weight decay), Adam, AdamW,
  * by PyTorch's rules (docs/pytorch.md#optimizers; kernels.h has the formulas). State is on the device, in category
- * optimizer, for the ranges only, one after the other. Offloaded, the moments are in host memory, and a step waits for
+ * optimizer, for the ranges only, consecutive. Offloaded, the moments are in host memory, and a step waits for
  * the gradients; no other code may then change the values between the first step and ls_optimizer_write_states.
  *
  * Sharded over ranks, an optimizer has only the part of each parameter that its rank updates. The caller, which defined

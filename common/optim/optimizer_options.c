@@ -1,4 +1,4 @@
-/* optimizer_options — PyTorch's defaults, and what options may say. */
+/* optimizer_options — PyTorch's defaults, and the checks of options. */
 #include <float.h>
 #include <math.h>
 

@@ -58,7 +58,7 @@ ls_status ls_schedule_check(const ls_schedule *s) {
 }
 
 double ls_schedule_rate(const ls_schedule *s, int64_t step, int64_t epoch) {
-    /* the part first: at the end it is 1, and the rate exact */
+    /* divide first: at the end the quotient is 1, and the rate exact */
     if (step < s->warmup_steps) return s->rate * ((double)(step + 1) / (double)s->warmup_steps);
     switch (s->kind) {
     case LS_SCHEDULE_CONSTANT: return s->rate;

@@ -17,8 +17,8 @@ struct ls_lines {
     bool failed;  /* a write has failed, and that was reported */
 };
 
-/* Whether `path` can be opened; it changes nothing. A pipe must have a reader, and is opened, in place of the one before
- * in *held_fd (-1: none), since readers end with the last writer. LS_ERR_IO, with one line. */
+/* Checks that `path` can be opened; changes nothing. A pipe must have a reader; it is opened, and replaces the previous
+ * one in *held_fd (-1: none), since readers end with the last writer. LS_ERR_IO, with one line. */
 ls_status ls_lines_check(const char *path, int *held_fd);
 
 /* Opens `path` (NULL: no lines are written) without emptying it. A pipe without a reader is refused. LS_ERR_IO: there

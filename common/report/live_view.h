@@ -38,7 +38,7 @@ void ls_live_view_show(ls_live_view *view, const struct ls_live_step *step, cons
 void ls_live_view_hide(ls_live_view *view);
 void ls_live_view_resume(ls_live_view *view);
 
-/* Wipes the frame if all went well. After a failure it stays: the errors, of other processes too, stand below it. */
+/* Wipes the frame if all went well. After a failure it stays: errors, also of other processes, are below it. */
 void ls_live_view_end(ls_live_view *view, bool wipe);
 
 #endif

@@ -25,8 +25,8 @@ ls_status ls_report_open(ls_report **out, const ls_train_options *options, const
 struct ls_report_line {
     int64_t step, epoch;
     double loss;                    /* global, finite */
-    double step_ms, loader_wait_ms; /* its time, and how much of that this rank waited for its loader */
-    /* the optimizer's record of it: learning rate, norm, loss scale, whether it was left out; NULL: there is none */
+    double step_ms, loader_wait_ms; /* its time, and this rank's wait for its loader within it */
+    /* the optimizer's record of it: learning rate, norm, loss scale, whether it was skipped; NULL: none */
     const struct ls_update_state *update;
 };
 void ls_report_step(ls_report *report, const struct ls_report_line *line);
@@ -38,9 +38,9 @@ void ls_report_flush(ls_report *report);
 /* `result`: the evaluation on the test samples. */
 void ls_report_epoch(ls_report *report, int64_t epoch, double mean_loss, const ls_train_result *result, double seconds);
 
-/* Writes the summary, prints the result and, where a summary or metrics were asked for, the table of the devices;
- * closes everything. `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, standard
- * output excepted (common/base/results.h); `result` NULL: the run failed, only close. NULL is a no-op. */
+/* Writes the summary, prints the result and, if a summary or metrics were requested, the table of the devices; closes
+ * everything. `rows`: one for each device of all ranks. LS_ERR_IO if anything could not be written, except standard
+ * output (common/base/results.h); `result` NULL: the run failed, only close. NULL is a no-op. */
 ls_status ls_report_close(ls_report *report, const ls_parallel *parallel, const ls_train_result *result,
                           const struct ls_device_row *rows);
 

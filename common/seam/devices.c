@@ -1,9 +1,9 @@
 /* devices — makes a list of devices from the user's options and the machine's hardware.
  *   idea  : "auto" takes GPUs if there are any, so no option is needed; --verbose prints the choice and its reason.
- *           A launcher must stay free of CUDA, whose threads and contexts do not survive a fork: it looks for GPUs
- *           in a child process, which reports through a pipe and ends
- *   fails : a GPU is asked for and cannot be had: one line with what is missing. A child that crashes or hangs in the driver counts as
- *           "no GPU" */
+ *           A launcher must not use CUDA, whose threads and contexts do not survive a fork: it detects GPUs in a child
+ *           process, which reports through a pipe and ends
+ *   fails : a GPU is requested and not available: one line names the reason. A child that crashes or hangs in the
+ *           driver counts as "no GPU" */
 #define _GNU_SOURCE
 #include "common/seam/devices.h"
 
@@ -22,14 +22,14 @@
 #include "common/device/plugin.h"
 #include "kernels/cpu/cpu.h"
 
-/* --- looking for GPUs from outside ---------------------------------------------------------------------------------- */
+/* --- detecting GPUs in a child process ---------------------------------------------------------------------------- */
 
 /* A driver that initialises many GPUs takes seconds; one that takes longer than this hangs. */
 #define DRIVER_DEADLINE_S 60
 
 struct found {
     int count;
-    char text[512]; /* which, or why none */
+    char text[512]; /* their names, or why there is none */
 };
 
 static void send_found(int fd, pid_t parent) {
@@ -41,7 +41,7 @@ static void send_found(int fd, pid_t parent) {
     _exit(written == sizeof found ? 0 : 1);
 }
 
-/* Whether the child has told all of it before the deadline. */
+/* Whether the child has sent a complete answer before the deadline. */
 static bool receive_found(int fd, struct found *found, bool *timed_out) {
     struct pollfd readable = {fd, POLLIN, 0};
     int ready;
@@ -110,7 +110,7 @@ ls_status ls_devices_refuse_meta(const char *option) {
                    option);
 }
 
-/* What asks for numbers, which meta devices do not have. */
+/* Refuses options that need the values of numbers, which meta devices do not have. */
 static ls_status check_meta_options(const ls_train_options *o) {
     const struct {
         const char *option;
@@ -172,7 +172,7 @@ static ls_status refuse_repeated(const ls_device_choice *choice) {
     return LS_OK;
 }
 
-/* As many names for the GPUs that there are as devices are wanted: "0,1,0,1". */
+/* Suggests `count` ids of the existing GPUs: "0,1,0,1". */
 static void suggest_ids(char *text, size_t capacity, int gpu_count, int count) {
     size_t length = 0;
     text[0] = '\0';

@@ -1,4 +1,4 @@
-/* A mode: a way to train in parallel, as a row of one table.
+/* A mode: a method of parallel training, as a row of one table.
  *
  * The calls of a step are one table (struct ls_parallel_ops), which every mode fills in: single.c, dp_threads/dp_step.c
  * and ddp_procs/ddp_step.c. Communication between steps is a second table (struct ls_process_ops), which is filled in
@@ -72,8 +72,8 @@ struct ls_rank_state {
 struct ls_mode {
     const char *name;   /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *option; /* the same for options and files: "single", "dp", "ddp" */
-    /* The option of the mode whose weight bits this one has on several devices, where ARCHITECTURE.md (What must hold)
-     * says so; NULL: it is itself what others are compared with. On one device every mode has single's. */
+    /* The option of the mode whose weight bits this one has on several devices, as far as ARCHITECTURE.md (What must
+     * hold) says so; NULL: it is a reference itself. On one device every mode has single's. */
     const char *equals;
     const char *kept_as; /* the mode name in its checkpoints, if not its own: that mode can read them; NULL: its own */
     const struct ls_parallel_ops *step;
@@ -83,7 +83,7 @@ struct ls_mode {
      * join ..."; NULL, or no such function: they can be captured. */
     const char *(*graph_obstacle)(const ls_parallel *p);
     /* The bytes that device `local` of this process moves in a full step of a run on several devices, phase by phase,
-     * as its clock will count them (phase.h); bytes[] comes as zeros. Transfers that occur once per step are included;
+     * as its clock will count them (phase.h); bytes[] starts at 0. Transfers that occur once per step are included;
      * a last, shorter step, and small collectives other than the gradients' (--sync-bn, --find-unused, --join: some
      * bytes for each channel, parameter and rank) are not. */
     void (*count_bytes)(const ls_parallel *p, struct ls_step_size size, int local, uint64_t bytes[LS_PHASE_COUNT]);

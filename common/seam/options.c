@@ -18,7 +18,7 @@ static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};         
 static const char *const optimizers[] = {"sgd", "adam", "adamw", NULL};          /* the order of ls_optimizer_kind */
 static const char *const offloads[] = {"none", "optimizer", NULL};               /* the order of ls_train_offload */
 
-static const char default_data[] = "data/digits"; /* its address says that --data is not given */
+static const char default_data[] = "data/digits"; /* this address means that --data is not given */
 
 ls_train_options ls_train_defaults(void) {
     return (ls_train_options){
@@ -319,11 +319,11 @@ ls_status ls_train_open_model(ls_model **out, const ls_train_options *o, ls_devi
     return status;
 }
 
-/* --- where it goes on ----------------------------------------------------------------------------------------------- */
+/* --- resuming ----------------------------------------------------------------------------------------------------- */
 
 const char *ls_train_resume(const ls_train_options *o) { return o->resume ? o->resume : o->resume_if_present; }
 
-/* What else is wrong with the file is said by whoever reads it. */
+/* Other errors of the file are reported when it is read. */
 bool ls_train_resumes(const ls_train_options *o) {
     struct stat info;
     return o->resume || (o->resume_if_present && (stat(o->resume_if_present, &info) == 0 || errno != ENOENT));

@@ -1,5 +1,5 @@
-/* options_check — options that contradict each other or cannot be, once the number of devices is known, and those that
- * have no effect. */
+/* options_check — refuses options that contradict each other or are impossible, once the number of devices is known,
+ * and warns of those without effect. */
 #include <inttypes.h>
 
 #include "common/base/cores.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_SAMPLES = INT32_MAX / 4 }; /* of a step; products with the number of devices stay far from overflow */
 
-/* Sets batch_size from what was asked for. */
+/* Sets batch_size from the options given. */
 static ls_status check_batch(ls_train_options *o, int device_count) {
     if (o->accumulate < 1) return ls_fail(LS_ERR_USAGE, "--accumulate is %d; expected at least 1", o->accumulate);
     if (o->per_device_batch > MOST_SAMPLES) {
@@ -28,7 +28,7 @@ static ls_status check_batch(ls_train_options *o, int device_count) {
                        o->accumulate, o->accumulate == 1 ? "" : "es", together);
     }
     if (together > 0) o->batch_size = together;
-    o->asked_batch_size = o->batch_size; /* so that the option's row says what it has come to, whoever reads it */
+    o->asked_batch_size = o->batch_size; /* so that the option's row has the resulting value */
     if (o->batch_size < device_count) {
         return ls_fail(LS_ERR_USAGE,
                        "%d devices cannot share a batch of %" PRId64 " samples; use fewer devices or a larger batch",
@@ -41,7 +41,7 @@ static ls_status check_batch(ls_train_options *o, int device_count) {
     return LS_OK;
 }
 
-/* A checkpoint says which samples come next, which a run that takes the same ones again cannot. */
+/* A checkpoint has the position in the epoch, which a run on resident batches does not have. */
 static ls_status check_resident(const ls_train_options *o) {
     if (o->resident_batches == 0) return LS_OK;
     if (o->steps == 0) return ls_fail(LS_ERR_USAGE, "--resident-batches needs --steps, since its epochs do not end");
@@ -53,7 +53,7 @@ static ls_status check_resident(const ls_train_options *o) {
     return other ? ls_fail(LS_ERR_USAGE, "--resident-batches cannot be combined with %s", other) : LS_OK;
 }
 
-/* What goes on from a text needs one, and something that computes. */
+/* --generate needs a text to continue, and devices that compute. */
 static ls_status check_generate(const ls_train_options *o) {
     if (o->generate == 0) return LS_OK;
     if (!ls_gpt_is_named(o->model))
@@ -67,7 +67,7 @@ static ls_status check_generate(const ls_train_options *o) {
     return LS_OK;
 }
 
-/* What can be said before the data is opened, whose epochs may still be too short (the loop asks again). */
+/* Checks that are possible before the data is opened. Its epochs may still be too short (the loop checks again). */
 static ls_status check_schedule(const ls_train_options *o, int device_count) {
     int64_t steps = o->steps > 0 ? o->steps : ls_train_is_stream(o) ? 0 : INT64_MAX;
     ls_schedule schedule = ls_train_schedule(o, device_count, steps);
@@ -111,7 +111,7 @@ ls_status ls_train_options_check(ls_train_options *o, int device_count) {
     return status == LS_OK ? check_schedule(o, device_count) : status;
 }
 
-/* --- what goes well, and is worth a word -------------------------------------------------------------------------- */
+/* --- warnings ----------------------------------------------------------------------------------------------------- */
 
 static void note_idle(bool is_given, const char *option, const char *reason) {
     if (is_given) ls_note("%s has no effect: %s", option, reason);

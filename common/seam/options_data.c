@@ -1,5 +1,5 @@
-/* options_data — what --data names: images, random samples, texts.
- *   idea  : what is in files is opened before the model, which may take its input's shape, its classes or its vocabulary from
+/* options_data — opens the data that --data names: images, random samples, texts.
+ *   idea  : files are opened before the model, which may take its input's shape, its classes or its vocabulary from
  *           them. Random samples follow from the model, and are opened after it */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { RANDOM_TRAIN_SAMPLES = 60000, RANDOM_TEST_SAMPLES = 10000, RANDOM_VOCABULARY = 65 };
 
-/* What follows in --data behind a prefix; NULL: it has another. */
+/* The part of --data after a prefix; NULL if the prefix is a different one. */
 static const char *text_after(const ls_train_options *o, const char *prefix) {
     size_t length = strlen(prefix);
     return strncmp(o->data, prefix, length) == 0 ? o->data + length : NULL;
@@ -130,7 +130,7 @@ static ls_status open_images(const ls_train_options *o, int *normalize, ls_datas
     return ls_dataset_open_folder(train, o->evaluate ? test : NULL, folder, normalize);
 }
 
-/* What follows from the data that were opened. */
+/* Sets the options that follow from the opened data. */
 static void note_data(ls_train_options *o, const ls_dataset *train, const ls_dataset *test) {
     o->sample = *ls_dataset_spec(train);
     if (!ls_train_data_folder(o)) return;
@@ -139,7 +139,7 @@ static void note_data(ls_train_options *o, const ls_dataset *train, const ls_dat
     if (!test) o->evaluate = false; /* a folder of arrays may lack test samples */
 }
 
-/* Of a program that uses the library. */
+/* Opens the arrays of a program that uses the library. */
 static ls_status open_memory(const ls_train_options *o, ls_dataset **train, ls_dataset **test) {
     const struct ls_embedding *embedding = o->embedding;
     if (!embedding || embedding->train.count == 0)
@@ -171,7 +171,7 @@ ls_status ls_train_open_first(ls_train_options *o, ls_dataset **train, ls_datase
     return close_unless(status, train, test);
 }
 
-/* --- behind the model --------------------------------------------------------------------------------------------- */
+/* --- after the model ---------------------------------------------------------------------------------------------- */
 
 ls_sample_spec ls_train_sample_spec(const ls_model *model) {
     struct ls_shape input = ls_model_input(model);
@@ -239,7 +239,7 @@ ls_status ls_train_open_data(const ls_train_options *o, const ls_model *model, l
     const char *folder = is_memory(o) ? "the program" : ls_train_data_folder(o);
     ls_status status = LS_OK;
     int normalize = o->normalize;
-    if (*train && !folder) return LS_OK; /* a text, which the model was completed by */
+    if (*train && !folder) return LS_OK; /* a text, which has completed the model */
     if (random_seed(o))
         status = open_random(o, model, train, test);
     else if (!folder)

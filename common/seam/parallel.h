@@ -46,7 +46,7 @@ struct ls_device_batch {
 struct ls_batch_places {
     struct ls_device_batch place[LS_MOST_BATCH_PLACES];
     int count, newest; /* newest: filled last */
-    size_t max_count;  /* samples that a place has room for */
+    size_t max_count;  /* samples of the largest batch */
 };
 
 struct ls_parallel {
@@ -54,7 +54,7 @@ struct ls_parallel {
     const struct ls_mode *mode;
     const struct ls_parallel_ops *ops;    /* the mode's step */
     const struct ls_process_ops *process; /* the mode's process; NULL: one */
-    int rank, world_size;                 /* processes; 0 and 1 where there is one */
+    int rank, world_size;                 /* processes; 0 and 1 if there is one */
     /* The axes of a mesh (common/comm/mesh.h); without a mesh all processes are on the data axis. Processes on the data
      * axis have different samples; those on the tensor axis compute the same samples together */
     int data_rank, data_size, tensor_rank, tensor_size;
@@ -75,8 +75,8 @@ struct ls_parallel {
     struct ls_batch_places places;
     ls_event *batch_copied; /* recorded by prepare: the host's batch may be overwritten after it */
     ls_device *loss_device;
-    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks (loss_elsewhere) divided by data_size is
-     * the loss of the global batch; and two places more, for captured steps and for the loss of a micro-batch */
+    /* LS_LOSS_RING floats on loss_device: this rank's losses, whose sum over ranks (loss_elsewhere) divided by
+     * data_size is the loss of the global batch; and two more, for captured steps and for the loss of a micro-batch */
     float *losses;
     const float *micro_loss; /* the last of them */
     /* the factor of the loss's gradient, in memory of loss_device; NULL: no loss scaling */
@@ -85,15 +85,15 @@ struct ls_parallel {
     /* the step in progress: written by the loop, except for batch and accumulates */
     uint64_t step;     /* counts all steps of the run; forward_backward writes losses[step mod LS_LOSS_RING] */
     int64_t epoch;     /* for messages */
-    int micro_batches; /* of each step; 1 where nothing is accumulated */
+    int micro_batches; /* of each step; 1 without accumulation */
     struct ls_device_batch *batch; /* the micro-batch of the calls: one of the places */
-    bool no_sync;                  /* nothing is communicated, and gradients accumulate, until it is false again */
+    bool no_sync;                  /* while true: no communication, gradients accumulate */
     bool accumulates;              /* the next backward adds to the gradients */
     /* written by the loop before the run */
     bool check_each_loss; /* forward_backward checks the loss before backward (ls_check_loss) */
     /* written by step_graph.c */
     struct ls_step_graph *graph; /* NULL: steps are enqueued operation by operation */
-    bool is_capturing;           /* what is enqueued is captured into a CUDA graph, which is launched more than once */
+    bool is_capturing;           /* enqueued work is captured into a CUDA graph, to be launched repeatedly */
 };
 
 /* Allocates room for `max_count` samples of the model's shape, in category input. */
@@ -125,14 +125,14 @@ void ls_parallel_upload(ls_parallel *p, ls_stream *copy, const ls_batch *batch);
 void ls_parallel_await_batch(ls_parallel *p, ls_stream *compute);
 void ls_parallel_end_backward(ls_parallel *p, ls_stream *compute);
 
-/* The process's sum_over_ranks; where there is one process, nothing. */
+/* The process's sum_over_ranks; a no-op with one process. */
 ls_status ls_sum_over_ranks(ls_parallel *p, double *values, size_t count);
 
 /* The outcome of a call of ops: `status` if that is a failure, else the failure of the model's device or of the loss
  * device, if any. (DataParallel checks its other replicas' devices at each hand-off.) */
 ls_status ls_parallel_status(const ls_parallel *p, ls_status status);
 
-/* The mode's rank_state of the parameter; no such function: nothing. */
+/* The mode's rank_state of the parameter; empty if the mode has no such function. */
 struct ls_rank_state ls_parallel_rank_state(const ls_parallel *p, size_t parameter);
 
 /* The compression of gradients as text for files: "none", "fp16", "bf16" or "topk:...". */
@@ -141,7 +141,7 @@ static inline const char *ls_parallel_sent_as(const ls_parallel *p) {
     return p->sent_as == LS_FP32 ? "none" : ls_dtype_name(p->sent_as);
 }
 
-/* Whether the clock measures this process's work: false where CPU devices take turns on too few cores. */
+/* Whether the clock measures this process's work: false if CPU devices take turns on too few cores. */
 static inline bool ls_parallel_has_cores(const ls_parallel *p) {
     return ls_device_kind_of(p->devices[0]) != LS_DEVICE_CPU || ls_device_spin_us(p->devices[0]) > 0;
 }
@@ -154,8 +154,8 @@ static inline int ls_parallel_replicas(const ls_parallel *p) { return p->data_si
 static inline bool ls_parallel_is_first(const ls_parallel *p) { return p->batch->index == 0; }
 static inline bool ls_parallel_is_last(const ls_parallel *p) { return p->batch->index == p->micro_batches - 1; }
 
-/* Whether this micro-batch's gradients, to which those before it have been added, are communicated and go into the
- * update: the last one's, unless it is no_sync. */
+/* Whether this micro-batch's gradients, with those of earlier ones added, are communicated and used in the update: true
+ * for the last one, unless it is no_sync. */
 bool ls_parallel_syncs(const ls_parallel *p);
 
 /* Rows of `batch` that make up micro-batch `index` of `count` (torch.chunk's rule; possibly 0). The samples of the
@@ -166,9 +166,9 @@ ls_batch ls_micro_batch(const ls_batch *batch, int index, int count, size_t row_
 /* The most rows that a micro-batch has if a step has `rows`. */
 size_t ls_micro_batch_rows(size_t rows, int count);
 
-/* Samples of micro-batch `micro_batch` of a full step on replica `replica` of all (torch.chunk's rule; possibly 0): without a
- * grid that is a device. Ranks take their parts of the step's batch and cut those into micro-batches; a process with several
- * devices cuts each micro-batch for them. */
+/* Samples of micro-batch `micro_batch` of a full step on replica `replica` of all (torch.chunk's rule; possibly 0):
+ * without a mesh, a replica is a device. Ranks take their parts of the step's batch and cut those into micro-batches; a
+ * process with several devices cuts each micro-batch for them. */
 size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int replica, int micro_batch);
 
 /* For forward_backward: enqueues the loss of the micro-batch, from the outputs y, and its gradient dy (which may be y),
@@ -176,8 +176,8 @@ size_t ls_parallel_rows(const ls_parallel *p, struct ls_step_size size, int repl
  * the loss data_size takes gradient_weight's place. The loss is added to those of the micro-batches before. */
 void ls_parallel_take_loss(ls_parallel *p, ls_stream *compute, float *dy, const float *y, int gradient_weight);
 
-/* For apply: the optimizer's step, which leaves the parameters of `skip` alone (NULL: none). What it enqueues poisons
- * the device; it returns what else can go wrong. The parameters count as changed. */
+/* For apply: the optimizer's step, except for the parameters in `skip` (NULL: none). A failure of enqueued work poisons
+ * the device; other failures are returned. The parameters count as changed. */
 ls_status ls_parallel_update(ls_parallel *p, const bool *skip);
 
 /* The address of the step's loss: its entry of the ring; while a step is captured, the entry after the ring. */
@@ -186,12 +186,12 @@ float *ls_parallel_ring_slot(ls_parallel *p);
 
 /* Called by forward_backward when the loss of this process has been enqueued, before backward: a NaN or an infinity
  * ends the run here, before it reaches a gradient, the optimizer or another rank. Waits for the loss device's compute
- * stream; without p->check_each_loss it only asks whether the device has failed. LS_ERR_DIVERGED, or what
+ * stream; without p->check_each_loss it only checks whether the device has failed. LS_ERR_DIVERGED, or what
  * ls_loss_diverged returns. (divergence.c) */
 ls_status ls_check_loss(ls_parallel *p);
 
 /* Ends a run whose loss is not finite: reports the step and, if `search`, the first tensor that is not finite; the
- * other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank was first to say why.
+ * other ranks get the reason. Never LS_OK: LS_ERR_DIVERGED, or LS_ERR_PEER if another rank reported first.
  * (divergence.c) */
 ls_status ls_loss_diverged(ls_parallel *p, uint64_t step, double loss, bool search);
 
@@ -204,15 +204,14 @@ ls_status ls_parallel_synchronize(ls_parallel *p, ls_status status);
 void ls_parallel_set_mode(ls_parallel *p, const struct ls_mode *mode);
 
 /* Creates and destroys the members that every mode has: batch_copied and losses (on loss_device, which is set
- * before), and the place on the axes, unless a grid's mode has set it; release also what alloc_places has given. */
+ * before), and the position on the axes, unless a mesh's mode has set it; release also frees alloc_places' memory. */
 ls_status ls_parallel_init(ls_parallel *p);
 void ls_parallel_release(ls_parallel *p);
 
 extern const struct ls_mode ls_single_mode;
 
-/* The plain single-device path: no process group, no replicas, nothing between backward and the optimizer. Takes over
- * neither device nor model; the model gets gradients here and is already initialised. `max_batch` samples a
- * micro-batch. */
+/* The plain single-device mode: no process group, no replicas, nothing between backward and the optimizer. Borrows
+ * device and model; the model must be initialised, and gets its gradients here. `max_batch` samples a micro-batch. */
 ls_status ls_single_create(ls_parallel **out, ls_device *device, ls_model *model, const ls_optimizer_options *optimizer,
                            size_t max_batch);
 

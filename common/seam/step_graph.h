@@ -12,9 +12,9 @@
  * calls. */
 #define LS_GRAPH_WARMUP_STEPS 3
 
-/* From now on ls_step runs steps through graphs, one for each micro-batch and each place that there is now
- * (parallel.h). LS_ERR_USAGE, with one line, where steps cannot be captured: on CPU devices, or for the reason that
- * graph_obstacle gives. On failure p->graph is NULL. */
+/* From now on ls_step runs steps through graphs, one for each micro-batch and each present place (parallel.h).
+ * LS_ERR_USAGE, with one line, if steps cannot be captured: on CPU devices, or for the reason that graph_obstacle
+ * gives. On failure p->graph is NULL. */
 ls_status ls_step_graph_create(ls_parallel *p);
 
 /* For the driver (step.h): runs the micro-batch that has been prepared, and with the last one the update, through its

@@ -1,8 +1,7 @@
-/* chrome_events — one line of a trace file becomes a lane, a task or a mark (chrome_write.c lists what there is).
- *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a number that comes twice, or is left out,
- *           is seen at once. A task may wait for one that comes later in the file; whether it came is seen at the
- *           file's end
- *   fails : what is missing, unknown or absurd is LS_ERR_INVALID, "FILE:LINE: what" */
+/* chrome_events — converts one line of a trace file to a lane, a task or a mark (chrome_write.c lists the events).
+ *   ids   : tasks count up from 0 within a file, and lanes from tid 1 on, so a duplicate or missing number is detected
+ *           at once. A task may wait for a later one of the file; the end of the file shows whether that task exists
+ *   fails : missing, unknown or absurd values are LS_ERR_INVALID, "FILE:LINE: what" */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -27,7 +26,7 @@ static const char *const lane_kinds[] = {LS_LANE_MAP(ROW_NAME)};
 static const char *const task_kinds[] = {LS_TASK_MAP(ROW_NAME)};
 #undef ROW_NAME
 
-/* pid is rank + 1; a file of one rank has no other. */
+/* pid is rank + 1; a file of one rank has one pid only. */
 static int read_rank(struct ls_chrome_reader *reader, ls_json *json) {
     const cJSON *event = ls_json_root(json);
     int rank = (int)ls_json_whole(json, event, "pid", 1, ls_trace_what(reader->trace)->world_size) - 1;
@@ -79,7 +78,7 @@ static bool flag_or(ls_json *json, const cJSON *args, const char *name, bool oth
     return ls_json_has(args, name) ? ls_json_bool(json, args, name) : otherwise;
 }
 
-/* -1: not known. */
+/* -1: unknown. */
 static double read_us(ls_json *json, const cJSON *args) {
     double us = ls_json_number(json, args, "us", -1, LS_CHROME_LONGEST_US);
     if (us < 0 && us != -1)
@@ -99,7 +98,7 @@ static void read_times(struct ls_chrome_reader *reader, ls_json *json, const cJS
         task->launched_us = ls_json_number(json, args, "launched", 0, LS_CHROME_LONGEST_US) + reader->shift_us;
 }
 
-/* The task's own name, behind what tools recognise it by. */
+/* The task's own name, without the prefix that tools recognise. */
 static const char *read_name(ls_json *json, const cJSON *args, const struct ls_task *task) {
     if (ls_json_has(args, LS_CHROME_LAUNCH)) return ls_json_text(json, args, LS_CHROME_LAUNCH);
     const char *name = ls_json_text(json, ls_json_root(json), "name"), *prefix = ls_chrome_prefix(task);
@@ -141,7 +140,7 @@ static void read_meeting(struct ls_chrome_reader *reader, ls_json *json, const c
                        meeting.number, meeting.group, meeting.ranks);
 }
 
-/* The edges into the task, which is the next one. Ids are remembered, and looked at when all tasks are there. */
+/* The edges to the next task. Ids are stored, and checked when all tasks have been read. */
 static void read_after(struct ls_chrome_reader *reader, ls_json *json, const cJSON *args, size_t line) {
     const cJSON *after = ls_json_has(args, "after") ? ls_json_array(json, args, "after") : NULL, *id;
     if (ls_json_failed(json)) return;
@@ -159,7 +158,7 @@ static void read_after(struct ls_chrome_reader *reader, ls_json *json, const cJS
     }
 }
 
-/* What a task's args may hold. Those that follow from the rest are not looked at. */
+/* The members that a task's args may have. Derived ones are ignored. */
 static const char *const task_members[] = {"id",
                                            "kind",
                                            "after",

@@ -1,14 +1,13 @@
-/* chrome_read — trace files become a trace: one file, or a folder of them.
- *   idea  : the header is everything around the array "traceEvents"; of the events in it (chrome_events.c) only one at a
- *           time is a JSON tree (chrome_scan.c finds them). The files of a folder go into one trace,
- *           one after another, each with ids of its own; their times are shifted by the difference of their origins,
+/* chrome_read — reads trace files, one file or a folder of them, as one trace.
+ *   idea  : the header is everything around the array "traceEvents"; of the events in it (chrome_events.c) only one at
+ *           a time is a JSON tree (chrome_scan.c splits the text). The files of a folder go into one trace,
+ *           one after another, each with its own ids; their times are shifted by the difference of their origins,
  *           since all ranks of a machine share a clock
- *   checks: what the header counts (devices, ranks, steps) bounds what the events name. All files say the same about
- *           the run; there is one for each recorded rank, and none more; where all ranks were recorded, every
- *           collective operation has all of its tasks. What is left, cycles, sealing finds, and the line of the task
- *           that it names is known
+ *   checks: the numbers in events stay below the header's counts (devices, ranks, steps). All files have the same facts
+ *           about the run; there is exactly one for each recorded rank; if all ranks were recorded, every collective
+ *           operation has all of its tasks. Cycles are found by sealing, which names a task, whose line is known
  *   memory: a file's text, and the trace
- *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that are not there */
+ *   fails : LS_ERR_INVALID, "FILE:LINE: what"; LS_ERR_IO for files that do not exist */
 #include "common/trace/chrome.h"
 
 #include <dirent.h>
@@ -51,8 +50,7 @@ static void read_about(ls_trace *trace, ls_json *json, const cJSON *object, stru
         about->median_step_ms = ls_json_number(json, object, "median_step_ms", 0, LS_CHROME_LONGEST_US);
 }
 
-/* What differs between what two files say about their run: the name of a field, or NULL. Ranks may have devices of
- * other names. */
+/* The first field in which two files disagree about their run, or NULL. Device names may differ between ranks. */
 static const char *difference(const struct ls_trace_about *a, const struct ls_trace_about *b) {
 #define SAME_TEXT(field)                                                                                               \
     if (strcmp(a->field, b->field) != 0 && strcmp(#field, "device_name") != 0) return #field;
@@ -61,7 +59,7 @@ static const char *difference(const struct ls_trace_about *a, const struct ls_tr
 #define SAME_FLAG(field)                                                                                               \
     if (a->field != b->field) return #field;
     LS_CHROME_ABOUT_MAP(SAME_TEXT, SAME_WHOLE, SAME_FLAG)
-    SAME_WHOLE(run, , ) /* last: what else differs says more */
+    SAME_WHOLE(run, , ) /* last: any other difference is more informative */
     return NULL;
 }
 
@@ -93,7 +91,7 @@ static void read_parameters(ls_trace *trace, ls_json *json, const cJSON *object,
                        ls_trace_parameter_count(trace));
 }
 
-/* The header as an object of its own, with no events. */
+/* Reads the header as a separate object, without events. */
 static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
     ls_trace *trace = reader->trace;
     const cJSON *root = ls_json_root(json), *job = ls_json_object(json, root, "distributedInfo");
@@ -121,8 +119,8 @@ static void read_header(struct ls_chrome_reader *reader, ls_json *json) {
 
 /* --- a file, event by event -------------------------------------------------------------------------------------- */
 
-/* The file without its events, as a text of its own with the same lines; malloc'd. Where the file is damaged behind the
- * events, or within them, without that part. */
+/* The file without its events, as a separate text with the same lines; malloc'd. If the file is damaged after the
+ * events, or within them, the damaged part is left out. */
 static char *header_text(const struct ls_chrome_text *found, const char *text, const char *end, size_t *nbytes) {
     bool is_whole = found->behind.at && !found->wrong;
     size_t above = (size_t)(found->events.at - text), lines = is_whole ? found->behind.line - found->events.line : 0;
@@ -156,7 +154,7 @@ static ls_status take_header(struct ls_chrome_reader *reader, const struct ls_ch
     return status;
 }
 
-/* From behind the array's [ to its ]. */
+/* Reads the events between the array's [ and its ]. */
 static ls_status take_events(struct ls_chrome_reader *reader, struct ls_chrome_place place) {
     ls_status status = LS_OK;
     char next = ls_chrome_skip_blanks(&place);
@@ -212,7 +210,7 @@ ls_status ls_trace_read_text(ls_trace *trace, const char *name, const char *text
 
 /* --- a folder ---------------------------------------------------------------------------------------------------- */
 
-/* How many rank files there are, and the highest rank among them (-1: none). */
+/* Counts the rank files, and finds the highest rank among them (-1: none). */
 static ls_status look_into(const char *folder, int *count, int *highest) {
     DIR *directory = opendir(folder);
     *count = 0;
@@ -231,12 +229,12 @@ static ls_status look_into(const char *folder, int *count, int *highest) {
 struct folder_reader {
     struct ls_chrome_reader reader;
     const char *folder;
-    int *first_tasks; /* of each rank's file, and behind the last */
+    int *first_tasks; /* of each rank's file; one more for the end */
     int rank_count;
 };
 
 static void path_of(const struct folder_reader *f, int rank, char path[PATH_MAX]) {
-    (void)ls_trace_file_name(path, PATH_MAX, f->folder, rank); /* fits: read_folder has tried the longest */
+    (void)ls_trace_file_name(path, PATH_MAX, f->folder, rank); /* fits: read_folder has checked the longest */
 }
 
 static ls_status read_rank_file(struct folder_reader *f, int rank) {
@@ -246,7 +244,7 @@ static ls_status read_rank_file(struct folder_reader *f, int rank) {
     ls_status status = ls_file_read(path, LS_CHROME_MOST_BYTES, &text, &nbytes);
     f->reader.name = path;
     if (status == LS_OK) status = read_text(&f->reader, text, nbytes);
-    f->reader.name = NULL; /* it lies in this function */
+    f->reader.name = NULL; /* it points to this function's stack */
     free(text);
     f->first_tasks[rank + 1] = ls_trace_task_count(f->reader.trace);
     if (status != LS_OK) return status;
@@ -272,7 +270,7 @@ static ls_status refuse_task(const struct folder_reader *f, int task, const char
     return ls_fail(LS_ERR_INVALID, "%s:%d: %s", path, f->reader.lines[task], text);
 }
 
-/* Where every rank was recorded, every operation has the tasks of all its ranks. */
+/* If every rank was recorded, every operation has the tasks of all its ranks. */
 static ls_status check_meetings(const struct folder_reader *f) {
     const ls_trace *trace = f->reader.trace;
     const struct ls_trace_about *about = ls_trace_what(trace);

@@ -1,10 +1,10 @@
-/* resolve_index — collects what must be known of all records before the first task is created.
- *   idea  : a thread's records are in the order in which they ended, so the records within a RUN come right before it;
+/* resolve_index — collects from all records what is needed before the first task is created.
+ *   idea  : a thread's records are in the order in which they ended, so the records within a RUN directly precede it;
  *           one backward pass finds them. Then all objects that records refer to by name go into hash tables (flags:
  *           into a sorted list, because a wait for 3 also ends at 5)
  *   lanes : each thread that did more than run streams has one, and each stream on which work was launched. Threads
  *           come first, by device and name, then streams by device and kind, so that two runs of a program have their
- *           lanes in the same order, whichever thread wrote first */
+ *           lanes in the same order, independent of which thread wrote first */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -41,7 +41,7 @@ static ls_status find_insides(struct ls_resolved_thread *thread) {
                            thread->probe->name, records[i].begin_us, records[i].end_us);
         if (run != LS_NONE && records[i].begin_us < records[run].begin_us) run = LS_NONE;
         thread->inside[i] = run;
-        /* the RUN of a GPU is recorded afterwards: no records lie within it */
+        /* the RUN of a GPU is recorded afterwards: no records are within it */
         bool in_order = i == 0 || records[i].end_us >= records[i - 1].end_us;
         if (run == LS_NONE && records[i].kind == LS_PROBE_RUN && in_order) run = i;
     }
@@ -68,7 +68,7 @@ static ls_status add_run(struct ls_resolve *resolve, int thread, int index, cons
     return LS_OK;
 }
 
-/* A MEETING belongs to the RUN, or where streams are not timed the LAUNCH, within which it was written: the next one of
+/* A MEETING belongs to the RUN (or, if streams are not timed, the LAUNCH) within which it was written: the next one of
  * its thread that began before it. */
 static ls_status add_meeting(struct ls_resolve *resolve, int thread, int index) {
     const struct ls_probe_thread *probe = resolve->threads[thread].probe;
@@ -190,7 +190,7 @@ static bool is_of_the_host(const struct ls_resolved_thread *thread, size_t index
     return kind != LS_PROBE_RUN && kind != LS_PROBE_MEETING && thread->inside[index] == LS_NONE;
 }
 
-/* The device on which a thread launches most; of several, the first. `launches` has a zero for each device. */
+/* The device on which a thread launches most; the first of several. `launches` has a zero per device. */
 static int driven_device(const struct ls_resolved_thread *thread, int *launches, int device_count) {
     int driven = LS_NONE;
     for (size_t i = 0; i < thread->probe->count; i++) {
@@ -209,7 +209,7 @@ struct host_lane {
     const char *name;
 };
 
-/* By device, those without a device last; then by name; then by which wrote first. */
+/* By device, threads without a device last; then by name; then by which wrote first. */
 static int compare_host_lanes(const void *a, const void *b) {
     const struct host_lane *left = a, *right = b;
     if (left->device != right->device) {
@@ -289,7 +289,7 @@ static ls_status add_stream_lanes(struct ls_resolve *resolve) {
     return LS_OK;
 }
 
-/* A stream is inline if each of its RUNs lies within the LAUNCH of the same work. */
+/* A stream is inline if each of its RUNs is within the LAUNCH of the same work. */
 static void find_inline_streams(struct ls_resolve *resolve) {
     for (int t = 0; t < resolve->thread_count; t++) {
         const struct ls_probe_thread *probe = resolve->threads[t].probe;

@@ -34,9 +34,9 @@ ls_status ls_feed_describe(const ls_train_options *options, int rank, int world_
 ls_status ls_feed_open(ls_feed *feed, const ls_train_options *options, ls_parallel *parallel, ls_sharing sharing,
                        const ls_dataset *train);
 
-/* The batch of the parallel's step, as ls_loader_next gives it. With K resident batches those of the first K steps are
- * loaded, over as many epochs as it takes; from then on the loader is not asked, no epoch ends, and step s gets the
- * batch of step s mod K, without inputs and answers once every place of the devices' batch holds its own. */
+/* Returns the batch of the parallel's step, from ls_loader_next. With K resident batches those of the first K steps are
+ * loaded, over as many epochs as needed; from then on the loader is not called, no epoch ends, and step s gets the
+ * batch of step s mod K, without inputs and answers once every place of the devices' batch has its own. */
 ls_status ls_feed_next(ls_feed *feed, const ls_parallel *parallel, const ls_batch **batch);
 
 /* A zero-filled feed is a no-op. */

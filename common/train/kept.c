@@ -1,9 +1,9 @@
-/* kept — what of a step that did not end is undone, and what is kept behind it.
- *   idea  : a step changes weights, optimizer and scaler in its update alone, behind the last reduction; so a rank either
- *           has a step's update or has not. What a forward changes before that are batch norm's running statistics and
- *           their counts: a copy is made behind each step, and put back
+/* kept — undoes an incomplete step, and keeps the state after each complete one.
+ *   idea  : a step changes weights, optimizer and scaler only in its update, after the last reduction; so a rank either
+ *           has a step's update or has not. Before that, a forward changes only batch norm's running statistics and
+ *           their counts: they are copied after each step, and restored from that copy
  *   cost  : a copy of the buffers a step, none without batch norm; the state in host memory once it is kept
- *   fails : with the line of whatever failed: no memory, as a rule */
+ *   fails : usually out of memory, with the message of the failed call */
 #define _GNU_SOURCE
 #include "common/train/kept.h"
 
@@ -17,7 +17,7 @@
 
 void ls_kept_open(ls_kept *kept) { *kept = (ls_kept){.fd = -1}; }
 
-/* The model's buffers, on the device; how many floats. */
+/* The model's buffers, on the device; sets *count to the number of floats. */
 static float *buffers_of(ls_model *model, size_t *count) {
     float *state, *parameters;
     size_t state_count, parameter_count;

@@ -1,7 +1,7 @@
 /* statistics — merges mean and variance of two sets into those of their union.
- *   idea  : two variances do not show how far apart the means are; the term with (mean' - mean)^2 adds that
+ *   idea  : two variances do not include the distance of the means; the term with (mean' - mean)^2 adds it
  *   cost  : two divisions of doubles, for each plane of a batch and each rank of a group
- *   order : in double, in the order of the calls. Compiled once, without an instruction set's extensions */
+ *   order : in double, in the order of the calls. Compiled once, without instruction set extensions */
 #include "kernels/cpu/statistics.h"
 
 void ls_statistics_merge(struct ls_statistics *total, struct ls_statistics more) {

@@ -1,12 +1,12 @@
 /* elementwise — fill, scale, divide, scale_by, cast, cast_divide, reduce_add, relu_forward, relu_backward.
- *   formula : y[i] = f(y[i], x[i], ..), as kernels.h says; each operation is a body that computes N elements from the
+ *   formula : y[i] = f(y[i], x[i], ..), from kernels.h; each operation is a body that computes N elements from the
  *             i-th on
  *   launch  : naive, a thread for each element; fast, fours of elements in a grid-stride loop of at most 8 blocks of
  *             256 threads per multiprocessor. A thread has 16 bytes of each array of floats in flight, which keeps the
  *             memory busy
  *   cost    : bytes and flops of ops.def; bound by bandwidth. reduce_add reads and writes y once for up to SOURCES
  *             sources
- *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, whatever the rung */
+ *   order   : reduce_add adds source after source; every result has the bits of kernels/cpu, on both rungs */
 #include "kernels/cuda/launch.cuh"
 
 using namespace ls_cuda;
@@ -49,7 +49,7 @@ struct Divide {
     }
 };
 
-/* One of the two types is float, so what is stored has been rounded once. */
+/* One of the two types is float, so a stored value has been rounded once. */
 template <class To, class From> struct Cast {
     To *y;
     const From *x;

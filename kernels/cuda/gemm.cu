@@ -1,12 +1,12 @@
-/* gemm — c = op(a) op(b) + beta c, row-major, and the products that convolutions are made of.
+/* gemm — c = op(a) op(b) + beta c, row-major, and the products of convolutions.
  *   idea  : fast: cuBLAS, which reads matrices column by column: row-major c[m,n] is column-major c^T[n,m] = op(b)^T
- *           op(a)^T. So b and a change places, and nothing is transposed. Naive: a thread for each element of c
- *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (of halves 4 m n k), cuBLAS little more than each matrix
- *           once
- *   halves: multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
+ *           op(a)^T. So a and b are swapped, and nothing is transposed. Naive: a thread for each element of c
+ *   cost  : 2 m n k flops; the naive rung reads 8 m n k bytes (in half precision 4 m n k), cuBLAS little more than each
+ *           matrix once
+ *   half  : multiplied by tensor cores, summed in fp32, rounded once when c is stored, or not at all if c is fp32
  *   order : cuBLAS's; the same at every call of a shape on a kind of GPU, since its workspace is the lane's own. Naive:
  *           k ascending, fused multiply-adds
- *   fails : LS_ERR_INVALID where a size does not fit into cuBLAS's int, and for types that it does not multiply */
+ *   fails : LS_ERR_INVALID if a size does not fit into cuBLAS's int, and for types that it does not multiply */
 #include <limits.h>
 
 #include "kernels/cuda/launch.cuh"
@@ -50,7 +50,7 @@ cudaDataType_t type_of(ls_dtype dtype) {
     return dtype == LS_FP16 ? CUDA_R_16F : dtype == LS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Sums of halves are fp32 too. */
+/* Half-precision values are summed in fp32, too. */
 cublasComputeType_t arithmetic_of(const ls_cuda_lane *lane, ls_dtype dtype) {
     return dtype == LS_FP32 && lane->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }

@@ -1,7 +1,8 @@
-/* embedding — rows of a table, chosen by tokens, and the rows of the positions.
+/* embedding — adds rows of a table, selected by tokens, and rows of the positions.
  *   cost  : forward and backward each touch rows x channels elements; backward clears the table's gradient first
- *   order : backward adds rows in ascending order, each to the gradient of its token: no list of a token's rows is needed
- *   parts : a part of the table has rows for its own tokens only; the others count as rows of zeros
+ *   order : backward adds rows in ascending order, each to the gradient of its token: no list of a token's rows is
+ *           needed
+ *   parts : a part of the table has rows for its own tokens only; for other tokens it has rows of zeros
  *   fails : a token out of range fails the operation */
 #include "common/base/log.h"
 #include "kernels/cpu/variant/half.h"
@@ -12,7 +13,7 @@ static ls_status check_token(size_t row, int32_t token, size_t vocabulary) {
                    (int)token, vocabulary);
 }
 
-/* What a part has of a row of the token table; NULL: the token is another part's. */
+/* A row of the token table; NULL if another part has the token. */
 static const float *row_of(const float *table, int32_t token, struct ls_class_part part, size_t channels) {
     size_t place = (size_t)token - part.first;
     return (size_t)token >= part.first && place < part.count ? table + place * channels : NULL;
@@ -61,7 +62,7 @@ ls_status LS_CPU(embedding_part_backward)(const struct ls_embedding_part_backwar
     return LS_OK;
 }
 
-/* --- all of the vocabulary ------------------------------------------------------------------------------------------- */
+/* --- the whole vocabulary ----------------------------------------------------------------------------------------- */
 
 static struct ls_class_part all(size_t vocabulary) {
     return (struct ls_class_part){0, vocabulary, vocabulary, vocabulary};

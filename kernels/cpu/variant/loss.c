@@ -19,7 +19,7 @@ ls_status LS_CPU(cross_entropy)(const struct ls_cross_entropy_arguments *a) {
             return ls_fail(LS_ERR_INVALID, "row %zu has label %lld; expected a label below %zu", r, (long long)label,
                            a->classes);
         }
-        /* subtracting the largest logit changes nothing but keeps exp from overflowing */
+        /* subtracting the largest logit only keeps exp from overflowing */
         float shift = largest(logits, a->classes), of_label = logits[label] - shift, sum = 0;
         for (size_t c = 0; c < a->classes; c++) d[c] = logits[c] - shift;
         for (size_t c = 0, count; (count = ls_exp_count(a->classes - c)) > 0; c += count)

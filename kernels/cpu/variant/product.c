@@ -1,7 +1,7 @@
-/* product — small matrix products, whole or only a triangle of the result; and transposition.
- *   idea  : tile by tile (product_tile.h). Of a triangle, each row of tiles has only the columns or the steps that its
+/* product — small matrix multiplies, of the whole result or only a triangle of it; and transposition.
+ *   idea  : tile by tile (product_tile.h). For a triangle, each row of tiles has only the columns or the steps that its
  *           rows need
- *   cost  : that of the tiles; of a triangle of n rows half of it, and about ROWS / n and 16 / n more
+ *   cost  : that of the tiles; for a triangle of n rows half of it, and about ROWS / n and 16 / n more
  *   order : that of the tiles */
 #include "kernels/cpu/variant/product.h"
 

@@ -1,4 +1,4 @@
-/* Products of small matrices in fp32, and transposition. Every sum is one chain of fused multiply-adds in ascending order. */
+/* Small matrix multiplies in fp32, and transposition. Every sum is one chain of ascending fused multiply-adds. */
 #ifndef LS_KERNELS_CPU_VARIANT_PRODUCT_H
 #define LS_KERNELS_CPU_VARIANT_PRODUCT_H
 

@@ -41,7 +41,7 @@ struct ddp_reducer {
     bool sync, has_samples;
     bool *is_ready;
     size_t launched; /* buckets */
-    /* the order of the first reduced backward: this rank's, from the rebuild on rank 0's */
+    /* the order of the first reduced backward: this rank's; after the rebuild, rank 0's */
     int64_t *ready_order;
     size_t ready_count;
     bool reduced_once, rebuilt;

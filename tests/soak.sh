@@ -77,7 +77,7 @@ soak() {
     done >"$folder/order.txt"
     xargs -a "$folder/order.txt" -P "$jobs" -n 2 "$0" --one $$ "$folder" "$jobs" &
     children="$children $!"
-    wait $! # and not in the foreground, where no signal would be heard before its end
+    wait $! # in the foreground, a signal would be handled only after its end
 }
 half=$(((runs + 1) / 2))
 soak 2 1 $half "$@"

@@ -27,7 +27,7 @@
 /* The operation that a rank begins. Ranks in a barrier compare all fields except the offset. */
 typedef struct ls_announcement {
     uint64_t sequence, count;      /* ALLOC: count is bytes */
-    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: what attach.c compares;
+    uint64_t offset;               /* ALLOC_VOTE: the rank's ls_status; ATTACH, COMPARE: the value for attach.c;
                                     * SEND_RECV, until it runs: the sequence of the received message */
     int32_t kind, dtype, op, root; /* ls_operation_kind, ls_dtype, ls_reduce_op; root or peer, -1 if none */
 } ls_announcement;
@@ -63,8 +63,8 @@ typedef struct ls_rank_slot {
 } ls_rank_slot;
 
 /* An operation in a ring (fields: flight.h). Each word is atomic, since other ranks read it while it is being written;
- * `number` is 0 meanwhile. A stamp is the low bits of the number, so that the mark of an operation whose entry has been
- * reused is recognised, and a time. */
+ * `number` is 0 meanwhile. A stamp consists of a time and the low bits of the number, by which a stamp of an earlier
+ * operation of the same entry is recognised. */
 enum ls_flight_stamp { LS_STAMP_ENQUEUED, LS_STAMP_STARTED, LS_STAMP_DONE, LS_STAMP_COUNT };
 
 typedef struct ls_flight_entry {

@@ -53,8 +53,8 @@ extern const struct ls_layout ls_idx_layout, ls_cifar10_layout, ls_cifar100_layo
 ls_status ls_array_set_open(struct ls_array_set **out, const struct ls_layout *layout, const char *folder,
                             ls_split split, int classes);
 
-/* Creates the normalizer of a training set, perhaps from the means of all its values; the second, of a test set, from
- * its training set's. LS_ERR_NO_MEMORY. */
+/* The first creates the normalizer of a training set, with rule `auto` from means over all its values. The second
+ * creates a test set's from that of its training set. LS_ERR_NO_MEMORY. */
 ls_status ls_array_set_normalize(struct ls_array_set *set, ls_normalize rule);
 ls_status ls_array_set_normalize_like(struct ls_array_set *set, const struct ls_array_set *train);
 

@@ -1,7 +1,6 @@
 /* micro_batch — a step in pieces: the samples of each piece, and when gradients are communicated.
- *   idea  : gradients are accumulated locally, and communicated with the last piece (PyTorch's no_sync). The sum over
- *           ranks is the same for each piece separately and for all at once, so the bytes of a step do not depend on
- *           the number of its pieces
+ *   idea  : gradients are accumulated locally, and communicated with the last piece (PyTorch's no_sync). So a step sends
+ *           the same bytes for any number of pieces: the sum over ranks of a sum over pieces is taken once
  *   terms : micro-batch = a piece of a step's batch, cut by torch.chunk's rule: the last one may be shorter, and those
  *           after it are empty. A sample weighs 1 / (samples of the whole step) in any piece, so each piece knows that
  *           number, and there is no division by the number of pieces

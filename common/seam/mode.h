@@ -72,8 +72,8 @@ struct ls_rank_state {
 struct ls_mode {
     const char *name;   /* "single device", "DataParallel", "DistributedDataParallel" */
     const char *option; /* the same for options and files: "single", "dp", "ddp" */
-    /* The option of the mode whose weight bits this one has on several devices, as far as ARCHITECTURE.md (What must
-     * hold) says so; NULL: it is a reference itself. On one device every mode has single's. */
+    /* The option of the mode with the same bits of weights on several devices, under the conditions of ARCHITECTURE.md
+     * (What must hold); NULL: this mode is a reference. On one device every mode has single's bits. */
     const char *equals;
     const char *kept_as; /* the mode name in its checkpoints, if not its own: that mode can read them; NULL: its own */
     const struct ls_parallel_ops *step;

@@ -10,8 +10,8 @@
  *           same part of the step came before is undetermined: it counts from the next part on
  *   owner : a stream takes work from one thread at a time; two threads in the same part are reported, too
  *   cost  : pairs of tasks of different streams: some ten thousand comparisons
- *   fails : work enqueued by other calls than the wrapped ones is not seen; order_copied and order_added count the work
- *           that is */
+ *   fails : work enqueued by calls that are not wrapped is not recorded; order_copied and order_added show that the
+ *           expected work was */
 #include "labs/04-dataparallel/order.h"
 
 #include <pthread.h>

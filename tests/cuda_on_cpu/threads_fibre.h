@@ -22,8 +22,8 @@ void fibre_give(Fibre *fibre, bool stopped_inside);
 void fibre_switch(Fibre *to);
 Fibre *fibre_running();
 
-/* If a fibre is running, which is impossible in the caller's thread: starts again with none, as in a forked child.
- * False if none is. */
+/* For a child that was forked while a fibre ran: forgets all fibres, as if none had run. False, and nothing changes, if no
+ * fibre was running. */
 bool fibre_forget_all();
 
 } // namespace cuda_on_cpu

@@ -4,8 +4,8 @@
  *                 over log bytes are nearly linear between measured points a factor of four apart
  *   formula     : a ring. 2 (W - 1) steps, each a hop and a chunk of 1/W; over several nodes, the ring enters each node
  *                 once in each of its two turns. The first turn is a reduce-scatter, the second an all-gather
- *   own figures : a switch that reduces (NVLink SHARP) makes an all-reduce faster than the two turns, but not the
- *                 turns: on eight H200s reduce-scatter and all-gather take 1.33 times as long as an all-reduce of as
+ *   own figures : a switch that reduces (NVLink SHARP) makes an all-reduce faster than its two turns one after the
+ *                 other, and does not make a single turn faster: on eight H200s reduce-scatter and all-gather take 1.33 times as long as an all-reduce of as
  *                 many bytes */
 #include "labs/replay/engine/cost.h"
 

@@ -8,7 +8,7 @@
 
 static int compare(double left, double right) { return (left > right) - (left < right); }
 
-/* Rows that tie keep the order of the list, the plainest first, which is that of their addresses. */
+/* Equal rows keep the list's order (simplest combination first), which is the order of their addresses. */
 static int compare_rows(const void *left, const void *right) {
     const planner_row *a = *(planner_row *const *)left, *b = *(planner_row *const *)right;
     if (a->verdict != b->verdict) return (int)a->verdict - (int)b->verdict;

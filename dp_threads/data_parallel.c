@@ -75,8 +75,7 @@ static ls_status create_replica(struct dp *dp, int i, const dp_options *options)
 
 /* Creates a group of the replicas' threads; on GPUs it moves their memory by `path`. On failure ends[] is all NULL. */
 static ls_status create_group(ls_comm *ends[LS_MAX_DEVICES], const dp_options *options, ls_comm_path path) {
-    /* a wait for a device also waits for NCCL's operations, without knowing them: the group, which knows them, times
-     * out first */
+    /* a wait for a device includes NCCL's operations but cannot name them; the group can, so it times out first */
     double timeout_s = path == LS_COMM_NCCL ? ls_wait_timeout_s() / 2 : ls_wait_timeout_s();
     ls_comm_options group = {.world_size = options->device_count, .timeout_s = timeout_s, .allreduce = "direct"};
     _Static_assert(LS_MAX_DEVICES <= LS_COMM_MAX_RANKS, "a group has room for all devices");
